@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -50,16 +51,13 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	if err != nil {
 		return fmt.Errorf("receive the daemon's hello: %w", err)
 	}
-	lease := daemon.Lease
-	if lease <= 0 {
-		lease = defaultLease
-	}
 	conn, err := a.selectChannel(pipes{in, out}, daemon.Dial)
 	if err != nil {
 		return err
 	}
 	err = a.serveMux(wire.NewMux(conn, wire.Config{
-		Accept: a.accept, MaxMessage: wire.MaxMessage, Lease: lease,
+		Accept: a.accept, MaxMessage: wire.MaxMessage,
+		Lease: cmp.Or(max(daemon.Lease, 0), defaultLease),
 	}))
 	if err == io.EOF { //nolint:errorlint // the daemon closed the connection between two frames
 		return nil
@@ -67,7 +65,6 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	return err
 }
 
-// startPool creates a pool with idle supervisors.
 func (a *agent) startPool() error {
 	a.pool = process.NewPool(process.SupervisorConfig{
 		Path: "/proc/self/exe", Args: []string{"dray-agent", "supervise"},
@@ -128,10 +125,8 @@ func (p pipes) enlargePipe() pipes {
 	return p
 }
 
-// Write writes to stdout.
 func (p pipes) Write(b []byte) (int, error) { return p.out.Write(b) }
 
-// Close closes both ends.
 func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.out.Close()) }
 
 // accept serves one stream: a start, then requests, until the process has ended and its output was
@@ -213,12 +208,11 @@ func copyStdin(proc *process.Process, s *wire.Stream) {
 func handleRequests(s *wire.Stream, proc *process.Process) {
 	for {
 		b, err := s.Receive()
-		if err != nil {
-			proc.Stop(0)
-			return
-		}
 		var req wire.Request
-		if wire.Decode(b, &req) != nil {
+		if err == nil {
+			err = wire.Decode(b, &req)
+		}
+		if err != nil {
 			proc.Stop(0)
 			return
 		}

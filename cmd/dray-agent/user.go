@@ -2,12 +2,14 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -117,9 +119,7 @@ func appendNew(list []uint32, more ...uint32) []uint32 {
 // find returns the user and the name by which groups list it: that of its entry, or the number if
 // it has none.
 func (f users) find(name string) (user, string, error) {
-	if name == "" {
-		name = "0"
-	}
+	name = cmp.Or(name, "0")
 	number, isNumber := parseID(name)
 	found, entry := user{uid: number, home: "/"}, ""
 	err := eachLine(f.passwd, func(line []string) bool {
@@ -140,9 +140,7 @@ func (f users) find(name string) (user, string, error) {
 	case entry == "":
 		entry = name
 	}
-	if found.home == "" {
-		found.home = "/"
-	}
+	found.home = cmp.Or(found.home, "/")
 	return found, entry, nil
 }
 
@@ -220,4 +218,66 @@ func eachLine(path string, use func(fields []string) bool) error {
 func parseID(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 31) // as the engine: 0 to 1<<31-1
 	return uint32(n), err == nil
+}
+
+// fingerprint describes files so that it differs when one of them has changed: by inode, size and
+// times.
+type fingerprint struct {
+	text   []byte
+	newest int64 // the latest change, in nanoseconds
+}
+
+func newFingerprint() *fingerprint { return &fingerprint{text: make([]byte, 0, 2<<10)} }
+
+// add adds a file. One that does not exist adds nothing.
+func (f *fingerprint) add(path string) {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return
+	}
+	f.newest = max(f.newest, st.Ctim.Nano())
+	f.text = append(f.text, path...)
+	//nolint:gosec // any number does that differs
+	for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} {
+		f.text = append(strconv.AppendInt(append(f.text, ' '), n, 36), ';')
+	}
+}
+
+// settleTime is more than the granularity of file times. A file that changed within it can change
+// again without a difference in its times.
+const settleTime = 100 * time.Millisecond
+
+// settled reports whether a later change of the files will make a difference.
+func (f *fingerprint) settled() bool { return time.Now().UnixNano()-f.newest > int64(settleTime) }
+
+// dirNames caches the names in one directory until it changes.
+type dirNames struct {
+	mu    sync.Mutex
+	stamp string
+	names []string
+}
+
+// maxNames bounds the number of names that are read of a directory.
+const maxNames = 1000
+
+// list returns the names in dir; none if it cannot be read.
+func (d *dirNames) list(dir string) []string {
+	f := newFingerprint()
+	f.add(dir)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stamp != "" && d.stamp == string(f.text) {
+		return d.names
+	}
+	d.stamp, d.names = "", nil
+	file, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	d.names, _ = file.Readdirnames(maxNames)
+	if f.settled() {
+		d.stamp = string(f.text)
+	}
+	return d.names
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,13 +62,10 @@ func (a *agent) killLeftovers() (clean bool) {
 }
 
 // PlacementError is returned when a healthy container cannot run an agent.
-type PlacementError struct{ cause error }
-
-// Error returns the text of the cause.
-func (e *PlacementError) Error() string { return e.cause.Error() }
+type PlacementError struct{ error }
 
 // Unwrap returns the cause.
-func (e *PlacementError) Unwrap() error { return e.cause }
+func (e *PlacementError) Unwrap() error { return e.error }
 
 // connector connects to the agents of one container.
 type connector struct {
@@ -78,9 +76,7 @@ type connector struct {
 
 // connect starts an agent as user, which is empty for an agent that serves all users.
 func (n connector) connect(ctx context.Context, user string) (*agent, error) {
-	if user == "" {
-		user = "0"
-	}
+	user = cmp.Or(user, "0")
 	ways, err := n.c.Placements(ctx)
 	errs := []error{err}
 	for _, place := range ways {
@@ -106,23 +102,29 @@ func (n connector) classify(ctx context.Context, cause error) error {
 			WithHint("repeat the call; if it fails again, check the load and the container's limits")
 	}
 	now, err := n.c.State(ctx)
-	switch {
-	case err != nil:
-		return err
-	case !now.Running:
-		return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s",
-			n.c.Metadata.Name, now.Status).
-			WithHint("start it, for example with `dray workspace up`, and repeat the call")
-	case now.StartedAt != n.c.StartedAt:
-		return dray.Errorf(dray.CodeContainerUnavailable,
-			"container %s was restarted while dray connected to it", n.c.Metadata.Name).
-			WithHint("repeat the call")
-	default:
-		return &PlacementError{cause}
+	if err == nil {
+		err = n.stateError(now, "while dray connected to it")
 	}
+	if err != nil {
+		return err
+	}
+	return &PlacementError{cause}
 }
 
-// start starts the agent's program and connects to it.
+// stateError returns the error of a call whose container stopped or was restarted, else nil.
+func (n connector) stateError(now State, when string) error {
+	if !now.Running {
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s stopped %s (state: %s)",
+			n.c.Metadata.Name, when, now.Status).
+			WithHint("start it, for example with `dray workspace up`, and repeat the call")
+	}
+	if now.StartedAt != n.c.StartedAt {
+		return dray.Errorf(dray.CodeContainerUnavailable, "container %s was restarted %s",
+			n.c.Metadata.Name, when).WithHint("repeat the call")
+	}
+	return nil
+}
+
 func (n connector) start(ctx context.Context, place Placement, user string) (*agent, error) {
 	conn, err := place(ctx, user)
 	if err != nil {
@@ -322,18 +324,13 @@ func (n connector) lossError(cause error) error {
 			WithHint("create it again, for example with `dray workspace up`, and repeat the call")
 	case dray.CodeOf(err) == dray.CodeEngineUnavailable:
 		return err
-	case err == nil && !now.Running:
-		return dray.Errorf(dray.CodeContainerUnavailable,
-			"container %s stopped while the call was running (state: %s)", name, now.Status).
-			WithHint("start it, for example with `dray workspace up`, and repeat the call")
-	case err == nil && now.StartedAt != n.c.StartedAt:
-		return dray.Errorf(dray.CodeContainerUnavailable,
-			"container %s was restarted while the call was running", name).
-			WithHint("repeat the call")
-	default:
-		return dray.Errorf(dray.CodeAgentLost, "lost the agent in container %s: %w", name, cause).
-			WithHint("repeat the call: it starts the agent again, which a process may have killed")
+	case err == nil:
+		if err := n.stateError(now, "while the call was running"); err != nil {
+			return err
+		}
 	}
+	return dray.Errorf(dray.CodeAgentLost, "lost the agent in container %s: %w", name, cause).
+		WithHint("repeat the call: it starts the agent again, which a process may have killed")
 }
 
 // Loss returns the error of a call whose connection into the container ended with cause.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -31,13 +32,11 @@ const sameUserWarning = "root in this container cannot change users, so the agen
 // spec says. It fails with *PlacementError if the container cannot run an agent, with
 // container_unavailable or engine_unavailable.
 func (p *Pool) Environment(ctx context.Context, c Container, spec Spec) (dray.Environment, error) {
-	if spec.User == "" {
-		spec.User = c.User
-	}
+	spec.User = cmp.Or(spec.User, c.User)
 	e := &environment{pool: p, conn: p.connector(c)}
 	e.base = wire.Start{
 		User: spec.User, Groups: c.Groups, Dir: spec.WorkspaceFolder,
-		Env: EngineEnv(c, false), RemoteEnv: assignments(spec.RemoteEnv),
+		Env: EngineEnv(c, false), RemoteEnv: Assignments(spec.RemoteEnv),
 		Probe: wire.Probe{Kind: spec.Probe, Shell: Lookup(c.Env, "SHELL"), Dir: c.Workdir},
 	}
 	a, err := p.get(ctx, e.conn, spec.User)
@@ -54,17 +53,14 @@ func (p *Pool) Environment(ctx context.Context, c Container, spec Spec) (dray.En
 	return e, nil
 }
 
-// Capabilities returns the capabilities of the container with an agent.
 func (e *environment) Capabilities() dray.Capabilities { return e.caps }
 
 // Start runs a process as `devcontainer exec` would.
 func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
 	req := e.base
-	req.Argv, req.CallEnv, req.Grace = spec.Argv, assignments(spec.Env), spec.Grace
+	req.Argv, req.CallEnv, req.Grace = spec.Argv, Assignments(spec.Env), spec.Grace
 	req.KeepLeftovers, req.Terminal = spec.KeepLeftovers, spec.Terminal
-	if spec.Dir != "" {
-		req.Dir = spec.Dir
-	}
+	req.Dir = cmp.Or(spec.Dir, req.Dir)
 	if spec.Terminal != nil {
 		req.Env = EngineEnv(e.conn.c, true)
 	}
@@ -203,13 +199,11 @@ type lossTree struct {
 	helper *agentProcess
 }
 
-// Next goes to the next entry.
 func (t *lossTree) Next() (dray.TreeEntry, error) {
 	e, err := t.Tree.Next()
 	return e, t.explain(err)
 }
 
-// Read reads the current file.
 func (t *lossTree) Read(p []byte) (int, error) {
 	n, err := t.Tree.Read(p)
 	return n, t.explain(err)
@@ -249,7 +243,8 @@ func Lookup(env []string, name string) string {
 	return ""
 }
 
-func assignments(vars map[string]string) []string {
+// Assignments returns NAME=VALUE for each variable, in any order.
+func Assignments(vars map[string]string) []string {
 	out := make([]string, 0, len(vars))
 	for name, value := range vars {
 		out = append(out, name+"="+value)

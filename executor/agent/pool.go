@@ -31,8 +31,7 @@ type agentKey struct{ id, startedAt, user string }
 // Pool keeps one connected agent for each start of a container. Concurrent callers share the start
 // of an agent. It is safe for concurrent use.
 type Pool struct {
-	cfg     Config
-	tainted taintTracker
+	cfg Config
 	// closing ends with the pool: it bounds connections that outlive their first caller
 	closing context.Context //nolint:containedctx // see above
 	cancel  context.CancelFunc
@@ -40,6 +39,9 @@ type Pool struct {
 	mu      sync.Mutex
 	closed  bool
 	entries map[agentKey]*agentEntry
+	// tainted has the starts of containers in which a call ended and its processes were not verified
+	// to have ended. A restart ends them. Its keys have no user.
+	tainted map[agentKey]bool
 	wg      sync.WaitGroup
 }
 
@@ -62,7 +64,7 @@ func (e *agentEntry) lost() bool {
 
 // NewPool returns a pool without agents. Close must be called.
 func NewPool(cfg Config) *Pool {
-	p := &Pool{cfg: cfg, entries: map[agentKey]*agentEntry{}}
+	p := &Pool{cfg: cfg, entries: map[agentKey]*agentEntry{}, tainted: map[agentKey]bool{}}
 	p.closing, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -127,7 +129,7 @@ func (p *Pool) serve(ctx context.Context, key agentKey, entry *agentEntry) {
 	p.remove(key, entry)
 	p.mu.Unlock()
 	if !a.killLeftovers() {
-		p.tainted.add(entry.conn.c)
+		p.taint(entry.conn.c)
 		log.Warn("agent lost; processes of its calls may still run", zap.Error(err))
 	}
 	log.Info("agent disconnected", zap.Error(err))
@@ -197,7 +199,9 @@ func (p *Pool) ContainerChanged(ctx context.Context, id string) {
 			entry.agent.mux.Fail(errContainerDown)
 		}
 		if removed || restarted {
-			p.tainted.remove(c)
+			p.mu.Lock()
+			delete(p.tainted, startOf(c))
+			p.mu.Unlock()
 		}
 	}
 }
@@ -213,40 +217,23 @@ func (p *Pool) connected(id string) (found []*agentEntry) {
 	return found
 }
 
-// Warnings returns what the result of every new call in the container has to warn of.
-func (p *Pool) Warnings(c Container) []string { return p.tainted.warnings(c) }
-
-// taintTracker records the starts of containers in which a call ended and its processes were not
-// verified to have ended. A restart ends them.
-type taintTracker struct {
-	mu     sync.Mutex
-	starts map[agentKey]struct{} // without users
-}
-
 const taintWarning = "processes of an earlier call may still run in this container; " +
 	"restart it to be sure"
 
 func startOf(c Container) agentKey { return agentKey{id: c.ID, startedAt: c.StartedAt} }
 
-func (t *taintTracker) add(c Container) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.starts == nil {
-		t.starts = map[agentKey]struct{}{}
-	}
-	t.starts[startOf(c)] = struct{}{}
+// taint makes every later call in this start of the container warn.
+func (p *Pool) taint(c Container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tainted[startOf(c)] = true
 }
 
-func (t *taintTracker) remove(c Container) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.starts, startOf(c))
-}
-
-func (t *taintTracker) warnings(c Container) []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, tainted := t.starts[startOf(c)]; tainted {
+// Warnings returns the warnings of every new call in the container.
+func (p *Pool) Warnings(c Container) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tainted[startOf(c)] {
 		return []string{taintWarning}
 	}
 	return nil

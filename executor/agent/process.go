@@ -60,8 +60,7 @@ func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 		p.release()
 		return nil, failedStart(reply.Failed)
 	}
-	p.warnings = append(truncateMessages(reply.Started.Warnings),
-		p.env.pool.Warnings(p.env.conn.c)...)
+	p.warnings = append(truncateMessages(reply.Started.Warnings), p.env.pool.Warnings(p.env.conn.c)...)
 	p.stream.ReceiveFunc(p.onMessage)
 	return p, nil
 }
@@ -123,7 +122,7 @@ func (p *agentProcess) exited(x *wire.Exited) (dray.Exit, error) {
 		}, nil
 	}
 	if !x.Proven {
-		p.env.pool.tainted.add(p.env.conn.c)
+		p.env.pool.taint(p.env.conn.c)
 	}
 	return dray.Exit{Survivors: survivors}, dray.Errorf(dray.CodeAgentLost,
 		"exit status unknown: the supervisor in container %s was killed, or the tool is traced",
@@ -136,7 +135,7 @@ func (p *agentProcess) exited(x *wire.Exited) (dray.Exit, error) {
 func (p *agentProcess) lost(err error, timedOut bool) (dray.Exit, error) {
 	if timedOut {
 		p.finishPipes()
-		p.env.pool.tainted.add(p.env.conn.c)
+		p.env.pool.taint(p.env.conn.c)
 		return dray.Exit{}, dray.Errorf(dray.CodeAgentLost,
 			"the agent in container %s did not stop the call in time", p.env.conn.c.Metadata.Name).
 			WithHint("its processes may still be running: restart the container")
@@ -246,12 +245,10 @@ func (p *agentProcess) Output(stream dray.Stream) io.Reader {
 	}
 }
 
-// Signal requests a signal from the agent.
 func (p *agentProcess) Signal(sig syscall.Signal) error {
 	return p.stream.Send(&wire.Request{Signal: int(sig)})
 }
 
-// Resize requests another size of the terminal.
 func (p *agentProcess) Resize(size dray.TerminalSize) error {
 	if !p.terminal {
 		return dray.ErrNoTerminal
@@ -297,7 +294,6 @@ func (p *agentProcess) cancelStopTimer() (fired bool) {
 	return p.stopTimedOut
 }
 
-// Wait blocks until the agent has reported the exit or is lost.
 func (p *agentProcess) Wait() (dray.Exit, error) {
 	<-p.done
 	return p.exit, p.err

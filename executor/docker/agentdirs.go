@@ -48,8 +48,13 @@ func (d *agentDirs) path(volume string) string {
 	return filepath.Join(d.engine.opts.RunDir, volume)
 }
 
-// mount implements Engine.Mount.
-func (d *agentDirs) mount(ctx context.Context, key string) (string, error) {
+// Mount prepares the directory of the agent of one container on the host and the volume that
+// mounts it read-only in the container. The key identifies the container for ever, by its
+// workspace and configuration. The result is for `devcontainer up --mount`; it is empty if the
+// engine cannot mount directories of this machine. Release must be called when the container was
+// created.
+func (e *Engine) Mount(ctx context.Context, key string) (string, error) {
+	d := e.dirs
 	local, err := d.sharesFilesystem(ctx)
 	if err != nil || !local {
 		return "", err
@@ -60,19 +65,20 @@ func (d *agentDirs) mount(ctx context.Context, key string) (string, error) {
 	if err := makeAgentDir(d.path(name)); err != nil {
 		return "", err
 	}
-	_, err = d.engine.api.VolumeCreate(ctx, client.VolumeCreateOptions{
+	_, err = e.api.VolumeCreate(ctx, client.VolumeCreateOptions{
 		Name: name, Driver: "local", Labels: map[string]string{volumeLabel: "1"},
 		DriverOpts: map[string]string{"type": "none", "o": "bind,ro", "device": d.path(name)},
 	})
 	if err != nil {
-		return "", d.engine.unavailable("create the agent's volume", err)
+		return "", e.unavailable("create the agent's volume", err)
 	}
 	d.refs[name]++
 	return fmt.Sprintf("type=volume,source=%s,target=%s,external=true", name, agentMountPath), nil
 }
 
-// release implements Engine.Release.
-func (d *agentDirs) release(key string) {
+// Release allows the volume and the directory of Mount to be removed when no container uses them.
+func (e *Engine) Release(key string) {
+	d := e.dirs
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := d.volumeName(key)

@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkTrue reports the median of a call of `true` in a running container by each channel, and
-// the ratio to the median of os/exec on the host. The two alternate, so that both meet the same load
+// the ratio to the median of os/exec on the host. The two alternate, so that both have the same load
 // of the machine.
 func BenchmarkTrue(b *testing.B) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {

@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 
 const debian, busybox = "dray-test/debian:latest", "dray-test/busybox:latest"
 
-// newEngine connects to the engine that the docker CLI would use. Set-up starts one; without it
-// these tests fail.
+// newEngine connects to the engine that the docker CLI would use. The tests fail without one.
 func newEngine(t testing.TB, transport docker.Transport) *docker.Engine {
 	return newEngineWith(t, docker.Options{Transport: transport})
 }
@@ -60,7 +59,7 @@ func newEngineWith(t testing.TB, opts docker.Options) *docker.Engine {
 	return e
 }
 
-// newAPI is the engine without anything of ours.
+// newAPI returns a plain client of the engine.
 func newAPI(t testing.TB) *client.Client {
 	t.Helper()
 	api, err := client.New(client.FromEnv)
@@ -71,7 +70,7 @@ func newAPI(t testing.TB) *client.Client {
 	return api
 }
 
-// environment makes a container ready for calls.
+// environment returns an environment of a container.
 func environment(t testing.TB, e *docker.Engine, c devcontainer.ContainerInfo, spec agent.Spec,
 ) dray.Environment {
 	t.Helper()
@@ -82,7 +81,7 @@ func environment(t testing.TB, e *docker.Engine, c devcontainer.ContainerInfo, s
 	return env
 }
 
-// runContainer starts a container that waits, and removes it at the end.
+// runContainer starts a container that only sleeps. It is removed at the end of the test.
 func runContainer(t testing.TB, e *docker.Engine, image string,
 	change func(*container.Config, *container.HostConfig),
 ) devcontainer.ContainerInfo {
@@ -145,15 +144,16 @@ func run(t *testing.T, env dray.Environment, spec dray.ProcessSpec, stdin string
 	return got
 }
 
-// EX-15: with the agent, and with the engine's exec in its stead, a process runs as the user, with
-// exact bytes and its exit code.
+// With the agent and with the engine's exec, a process runs as the user, with exact bytes and its
+// exit code (EX-15).
 func TestRun(t *testing.T) {
 	for _, transport := range []docker.Transport{docker.TransportStdio, docker.TransportEngine} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
 			c := runContainer(t, e, "dray-test/debian:latest", nil)
 			env, err := e.Environment(t.Context(),
-				c, agent.Spec{User: "vscode", Probe: "loginInteractiveShell",
+				c, agent.Spec{
+					User: "vscode", Probe: "loginInteractiveShell",
 					RemoteEnv: map[string]string{"FROM_REMOTE": "yes"},
 				})
 			if err != nil {
@@ -174,7 +174,7 @@ func TestRun(t *testing.T) {
 			}
 			_, err = env.Start(t.Context(), dray.ProcessSpec{Argv: []string{"true"}, Dir: "/no/such"})
 			if dray.CodeOf(err) != dray.CodeBadCwd {
-				t.Errorf("absent folder: %v (%s)", err, dray.CodeOf(err))
+				t.Errorf("absent directory: %v (%s)", err, dray.CodeOf(err))
 			}
 		})
 	}

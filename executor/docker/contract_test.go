@@ -15,8 +15,8 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// EX-15, and the contract: environments with the agent, by socket and by stdio, and one with the
-// engine's exec pass the same suite.
+// Environments with the agent, by socket and by stdio, and one with the engine's exec pass the same
+// suite (EX-15).
 func TestContract(t *testing.T) {
 	for _, transport := range []docker.Transport{
 		docker.TransportSocket, docker.TransportStdio,
@@ -31,13 +31,14 @@ func TestContract(t *testing.T) {
 // The two lengths of the suite.
 const inFull, inBrief = false, true
 
-// contract runs the suite in a container of its own, which `change` may make unlike others. It
-// gives the environment, for more.
+// contract runs the suite in a new container, which change may configure, and returns its
+// environment.
 func contract(t *testing.T, e *docker.Engine, change containerChange, brief bool) dray.Environment {
 	t.Helper()
 	c := runContainer(t, e, debian, all(placed(t, e), change))
 	const dir = "/tmp/work"
-	env := environment(t, e, c, agent.Spec{User: "vscode", WorkspaceFolder: dir,
+	env := environment(t, e, c, agent.Spec{
+		User: "vscode", WorkspaceFolder: dir,
 		RemoteEnv: map[string]string{"FROM_REMOTE": "yes"},
 	})
 	run(t, env, dray.ProcessSpec{Argv: []string{"mkdir", dir}, Dir: "/tmp"}, "")
@@ -46,7 +47,7 @@ func contract(t *testing.T, e *docker.Engine, change containerChange, brief bool
 		"echo $(id -u vscode) $(id -g vscode) $(id -G vscode)",
 	}, Dir: "/tmp"}, "")
 	ignored := ""
-	// nothing of dray's stands between the engine and the tool
+	// no process of dray is between the engine and the tool
 	if env.Capabilities().Container.Transport == "engine" {
 		ignored = engineIgnores(t, c)
 	}
@@ -60,7 +61,7 @@ func contract(t *testing.T, e *docker.Engine, change containerChange, brief bool
 	return env
 }
 
-// containerChange is what makes a container unlike the others.
+// containerChange changes the configuration of a container.
 type containerChange = func(*container.Config, *container.HostConfig)
 
 func all(changes ...containerChange) containerChange {
@@ -73,7 +74,7 @@ func all(changes ...containerChange) containerChange {
 	}
 }
 
-// placed mounts the agent's folder, as `up` does, where the engine sees ours.
+// placed mounts the agent's directory, as `up` does, if the engine sees this file system.
 func placed(t testing.TB, e *docker.Engine) containerChange {
 	t.Helper()
 	spec, err := e.Mount(t.Context(), t.Name())
@@ -90,8 +91,8 @@ func placed(t testing.TB, e *docker.Engine) containerChange {
 	}
 }
 
-// engineIgnores is the mask of the signals that the engine was started with as ignored, and so are
-// all that it starts.
+// engineIgnores returns the mask of the signals that the engine inherited as ignored. Every process
+// that it starts ignores them too.
 func engineIgnores(t *testing.T, c devcontainer.ContainerInfo) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "docker", "exec", c.ID, "grep", "SigIgn",

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 
@@ -40,23 +39,20 @@ func NewEngine(config EndpointConfig, opts Options) (*Engine, error) {
 
 // resolveEndpoint returns the options of the client and the setting that selected them.
 func resolveEndpoint(config EndpointConfig) (opts []client.Opt, source string, err error) {
-	switch {
-	case config.Host != "":
-		opts, err = hostOptions(config.Host)
-		return opts, sourceHost, err
-	case config.Context != "":
-		opts, err = contextOptions(config.Context)
-		return opts, sourceContext, err
-	case os.Getenv("DOCKER_HOST") != "":
-		opts, err = hostOptions(os.Getenv("DOCKER_HOST"))
-		return opts, "DOCKER_HOST", err
-	case os.Getenv("DOCKER_CONTEXT") != "":
-		opts, err = contextOptions(os.Getenv("DOCKER_CONTEXT"))
-		return opts, "DOCKER_CONTEXT", err
-	}
-	if name := currentContext(); name != "" {
-		opts, err = contextOptions(name)
-		return opts, "currentContext of " + configDir(), err
+	for _, s := range []struct {
+		source, value string
+		options       func(string) ([]client.Opt, error)
+	}{
+		{sourceHost, config.Host, hostOptions},
+		{sourceContext, config.Context, contextOptions},
+		{"DOCKER_HOST", os.Getenv("DOCKER_HOST"), hostOptions},
+		{"DOCKER_CONTEXT", os.Getenv("DOCKER_CONTEXT"), contextOptions},
+		{"currentContext of " + configDir(), currentContext(), contextOptions},
+	} {
+		if s.value != "" {
+			opts, err = s.options(s.value)
+			return opts, s.source, err
+		}
 	}
 	return nil, "default", nil
 }
@@ -100,7 +96,6 @@ func contextOptions(name string) ([]client.Opt, error) {
 	return ep.ClientOpts()
 }
 
-// configDir returns the configuration directory of the docker CLI.
 func configDir() string {
 	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
 		return dir
@@ -113,9 +108,6 @@ func configDir() string {
 // missing or invalid, as in the CLI.
 func currentContext() string {
 	b, err := os.ReadFile(filepath.Join(configDir(), "config.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return ""
-	}
 	var config struct {
 		CurrentContext string `json:"currentContext"`
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/dray-dev/dray/executor/docker"
 )
 
-// dockerConfig makes a configuration of the docker CLI with contexts, each at a host of its own.
+// dockerConfig writes a configuration of the docker CLI with contexts, each with another host.
 func dockerConfig(t *testing.T, current string, contexts ...string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,13 +49,15 @@ func dockerConfig(t *testing.T, current string, contexts ...string) {
 	for _, name := range contexts {
 		id := fmt.Sprintf("%x", sha256.Sum256([]byte(name)))
 		put(dir+"/contexts/meta/"+id+"/meta.json", map[string]any{
-			"Name": name, "Metadata": map[string]any{}, "Endpoints": map[string]any{"docker": map[string]any{"Host": "unix:///ctx/" + name, "SkipTLSVerify": false}},
+			"Name": name, "Metadata": map[string]any{}, "Endpoints": map[string]any{
+				"docker": map[string]any{"Host": "unix:///ctx/" + name, "SkipTLSVerify": false},
+			},
 		})
 	}
 }
 
-// RT-13: the engine is found as the docker CLI finds it, after our own configuration.
-func TestFindEngine(t *testing.T) {
+// The engine is found as the docker CLI finds it, after our own configuration (RT-13).
+func TestNewEngine_SelectsEndpoint(t *testing.T) {
 	const byDefault = "unix:///var/run/docker.sock"
 	for _, c := range []struct {
 		name                    string
@@ -114,14 +116,14 @@ func TestFindEngine(t *testing.T) {
 				t.Errorf("got %s by %s, want %s by %s", e.Host(), e.Source(), c.wantHost, c.source)
 			}
 			if env := e.Env(); c.choice.Host != "" && !slices.Contains(env, "DOCKER_HOST="+c.choice.Host) {
-				t.Errorf("the docker CLI would not choose it too: %q", env)
+				t.Errorf("the docker CLI would select another engine: %q", env)
 			}
 		})
 	}
 }
 
-// An engine that is not there is said to be so, with where it was looked for.
-func TestNoEngine(t *testing.T) {
+// The error of a missing engine contains its address.
+func TestInspect_NoEngine(t *testing.T) {
 	e, err := docker.NewEngine(docker.EndpointConfig{Host: "unix://" + t.TempDir() + "/none.sock"},
 		docker.Options{Log: zap.NewNop()})
 	if err != nil {
@@ -135,16 +137,16 @@ func TestNoEngine(t *testing.T) {
 	}
 }
 
-// An engine that this user may not use is told from one that does not answer: starting it would not
-// help.
-func TestEngineOfOthers(t *testing.T) {
-	const variable = "DRAY_TEST_SOCKET_OF_OTHERS"
+// The hint for an engine that this user may not use differs from that for one that does not answer:
+// starting it would not help.
+func TestInspect_PermissionDenied(t *testing.T) {
+	const variable = "DRAY_TEST_DENIED_SOCKET"
 	socket := os.Getenv(variable)
 	if socket == "" && os.Geteuid() != 0 {
-		t.Skip("root is needed to make a socket that is not ours")
+		t.Skip("needs root, to create a socket of another user")
 	}
 	if socket == "" {
-		// the test's own folders are root's alone
+		// only root can enter the directories of t.TempDir
 		dir, err := os.MkdirTemp("", "dray-engine-") //nolint:usetesting
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +169,8 @@ func TestEngineOfOthers(t *testing.T) {
 		}
 		return
 	}
-	e, err := docker.NewEngine(docker.EndpointConfig{Host: "unix://" + socket}, docker.Options{Log: zap.NewNop()})
+	e, err := docker.NewEngine(docker.EndpointConfig{Host: "unix://" + socket},
+		docker.Options{Log: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

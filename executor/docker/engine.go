@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/internal/logging"
 )
 
 // Transport says how processes are started in containers.
@@ -32,14 +35,10 @@ const (
 
 // channel returns the channel that a transport insists on.
 func (t Transport) channel() agent.Channel {
-	switch t {
-	case TransportSocket:
-		return agent.Socket
-	case TransportStdio:
-		return agent.Stdio
-	default:
-		return agent.AnyChannel
+	if t == TransportSocket || t == TransportStdio {
+		return agent.Channel(t)
 	}
+	return agent.AnyChannel
 }
 
 // Options of an engine.
@@ -112,26 +111,6 @@ func (e *Engine) Close() error {
 	return e.api.Close()
 }
 
-// Watch follows the engine's events until Close, and removes the agent volumes of removed
-// containers.
-func (e *Engine) Watch() { e.events.start(true) }
-
-// Generation returns a number that changes whenever a container changes. If ok is false, events are
-// not received and nothing cached about containers may be used.
-func (e *Engine) Generation() (n uint64, ok bool) { return e.events.generation() }
-
-// Mount prepares the directory of the agent of one container on the host and the volume that
-// mounts it read-only in the container. The key identifies the container for ever, by its
-// workspace and configuration. The result is for `devcontainer up --mount`; it is empty if the
-// engine cannot mount directories of this machine. Release must be called when the container was
-// created.
-func (e *Engine) Mount(ctx context.Context, key string) (string, error) {
-	return e.dirs.mount(ctx, key)
-}
-
-// Release allows the volume and the directory of Mount to be removed when no container uses them.
-func (e *Engine) Release(key string) { e.dirs.release(key) }
-
 // Name returns the engine's product and version.
 func (e *Engine) Name(ctx context.Context) (string, error) {
 	e.mu.Lock()
@@ -188,5 +167,103 @@ func (e *Engine) containerError(ref, doing string, err error) error {
 			WithHint("check its state with `docker ps -a`; start or unpause it")
 	default:
 		return e.unavailable(doing, err)
+	}
+}
+
+// eventWatcher follows the container events of an engine. It counts them, passes them to the
+// agents, and starts garbage collection after removals.
+type eventWatcher struct {
+	engine *Engine
+	ctx    context.Context //nolint:containedctx // ends with the engine
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	count  atomic.Uint64
+	live   atomic.Bool
+	follow sync.Once
+	gc     sync.Once
+	// gcPending receives a value if a container may have been removed
+	gcPending chan struct{}
+}
+
+func newEventWatcher(e *Engine) *eventWatcher {
+	w := &eventWatcher{engine: e, gcPending: make(chan struct{}, 1)}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	return w
+}
+
+// Watch follows the engine's events until Close, and removes the agent volumes of removed
+// containers.
+func (e *Engine) Watch() {
+	e.events.start()
+	e.events.gc.Do(func() { e.events.done.Go(e.events.collectGarbage) })
+}
+
+// Generation returns a number that changes whenever a container changes. If ok is false, events are
+// not received and nothing cached about containers may be used.
+func (e *Engine) Generation() (n uint64, ok bool) { return e.events.count.Load(), e.events.live.Load() }
+
+func (w *eventWatcher) start() { w.follow.Do(func() { w.done.Go(w.followEvents) }) }
+
+func (w *eventWatcher) close() {
+	w.cancel()
+	w.done.Wait()
+}
+
+// reconnectDelay is the pause before events are requested again.
+const reconnectDelay = time.Second
+
+func (w *eventWatcher) followEvents() {
+	for w.ctx.Err() == nil {
+		_ = logging.RecoverPanics(w.engine.log, "following the engine's events", w.readEvents)
+		w.live.Store(false)
+		select {
+		case <-w.ctx.Done():
+		case <-time.After(reconnectDelay):
+		}
+	}
+}
+
+func (w *eventWatcher) readEvents() {
+	if _, err := w.engine.api.Ping(w.ctx, client.PingOptions{}); err != nil {
+		return
+	}
+	filters := client.Filters{}.Add("type", "container").Add("event", changeEvents...)
+	stream := w.engine.api.Events(w.ctx, client.EventsListOptions{Filters: filters})
+	w.count.Add(1) // for the events that were missed
+	w.live.Store(true)
+	w.engine.agents.ContainerChanged(w.ctx, "")
+	w.requestGC()
+	for {
+		select {
+		case m := <-stream.Messages:
+			w.count.Add(1)
+			w.engine.agents.ContainerChanged(w.ctx, m.Actor.ID)
+			if slices.Contains(removalEvents, string(m.Action)) {
+				w.requestGC()
+			}
+		case <-stream.Err: //nolint:errcheck // the next request meets the same error
+			return
+		}
+	}
+}
+
+func (w *eventWatcher) requestGC() {
+	select {
+	case w.gcPending <- struct{}{}:
+	default: // one is pending already
+	}
+}
+
+// collectGarbage runs beside the events, so that it does not delay them.
+func (w *eventWatcher) collectGarbage() {
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-w.gcPending:
+			if err := w.engine.dirs.collectGarbage(w.ctx); err != nil && w.ctx.Err() == nil {
+				w.engine.log.Warn("agent volume cleanup failed", zap.Error(err))
+			}
+		}
 	}
 }

@@ -45,7 +45,7 @@ func TestFiles_EachChannel(t *testing.T) {
 		})
 }
 
-// summary collects a source and says what came.
+// summary reads a tree and returns each entry with its content or the code of its refusal.
 func summary(t *testing.T, env dray.Environment, root string, names ...string) []string {
 	t.Helper()
 	f, err := env.Files(t.Context(), root)
@@ -79,12 +79,11 @@ func summary(t *testing.T, env dray.Environment, root string, names ...string) [
 	}
 }
 
-const withRecover = `mkdir -p /srv/g && cd /srv/g && chmod 755 . && echo root >root && chmod 600 root && echo mine >mine && chown vscode mine && chmod 600 mine &&
+const writeFiles = `mkdir -p /srv/g && cd /srv/g && chmod 755 . && echo root >root && chmod 600 root && echo mine >mine && chown vscode mine && chmod 600 mine &&
 echo group >group && chgrp audio group && chmod 640 group && echo all >all && mkdir shut && echo in >shut/in && chmod 700 shut && adduser vscode audio >/dev/null 2>&1 || usermod -aG audio vscode`
 
-// SY-09: whichever way files are read, it is with the rights of the call's user: its uid, its
-// groups, and not the daemon's.
-func TestFilesUseCredentialsOfUser(t *testing.T) {
+// Files are read with the uid and the groups of the call's user, by each channel (SY-09).
+func TestFiles_CredentialsOfUser(t *testing.T) {
 	want := map[string][]string{
 		"vscode": {"g ", "g/all all", "g/group group", "g/mine mine", "g/root denied", "g/shut denied"},
 		"daemon": {
@@ -100,7 +99,7 @@ func TestFilesUseCredentialsOfUser(t *testing.T) {
 		t.Run(user, func(t *testing.T) {
 			forEachChannel(t, nil, agent.Spec{User: user},
 				func(t *testing.T, env dray.Environment) {
-					asRoot(t, env, withRecover)
+					asRoot(t, env, writeFiles)
 					if got := summary(t, env, "/srv", "g"); !slices.Equal(got, entries) {
 						t.Errorf("got %q, want %q", got, entries)
 					}
@@ -109,7 +108,7 @@ func TestFilesUseCredentialsOfUser(t *testing.T) {
 	}
 }
 
-// Root in a container without capabilities is a user like any other.
+// Root without capabilities reads only what its mode bits allow.
 func TestFiles_RootWithoutCapabilities(t *testing.T) {
 	dropped := func(_ *container.Config, h *container.HostConfig) {
 		h.CapDrop = []string{"DAC_OVERRIDE", "DAC_READ_SEARCH"}
@@ -140,7 +139,7 @@ func asRoot(t *testing.T, env dray.Environment, script string) {
 	}
 }
 
-// SY-09: a container that goes down while its files are on their way is told as that.
+// If the container stops while its files are read, the error says so (SY-09).
 func TestReadTree_ContainerKilled(t *testing.T) {
 	for name, opts := range channels {
 		t.Run(name, func(t *testing.T) {

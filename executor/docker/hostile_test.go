@@ -21,13 +21,13 @@ import (
 	"github.com/dray-dev/dray/internal/wire"
 )
 
-// stdio is a program's own stdin and stdout as a connection.
+// stdio is the stdin and stdout of this program as a connection.
 type stdio struct{ io.Reader }
 
 func (stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
 func (stdio) Close() error                { return nil }
 
-// hostileAgent speaks the protocol, and lies: what is asked to run names the lie.
+// hostileAgent speaks the protocol and sends invalid replies. argv[0] selects the reply.
 func hostileAgent() {
 	if os.Getenv(oldAgent) != "" {
 		// protocols 1 to 2, packed, and the version with its length
@@ -53,17 +53,14 @@ func hostileAgent() {
 	}).Run()
 }
 
-// oldAgent makes it one of an earlier protocol.
+// oldAgent is a variable that makes hostileAgent speak an earlier protocol.
 const oldAgent = "DRAY_TEST_OLD_AGENT"
 
 func lie(s *wire.Stream, what string) {
 	started := wire.Reply{Started: &wire.Started{Warnings: []string{strings.Repeat("w", 100<<10)}}}
 	replies := map[string][]wire.Reply{
-		"silence": {},
-		"code": {{Failed: &wire.Failed{
-			Code:    "unauthorized",
-			Message: strings.Repeat("m", 100<<10),
-		}}},
+		"silence":         {},
+		"code":            {{Failed: &wire.Failed{Code: "unauthorized", Message: strings.Repeat("m", 100<<10)}}},
 		"nothing started": {{Exited: &wire.Exited{}}},
 		"no end of file":  {started, {Exited: &wire.Exited{Code: 7, Proven: true}}},
 		"never ends":      {started},
@@ -75,15 +72,16 @@ func lie(s *wire.Stream, what string) {
 	for _, r := range replies {
 		_ = s.Send(&r)
 	}
-	for { // whatever it is told
+	for { // all requests are ignored
 		if _, err := s.Receive(); err != nil {
 			return
 		}
 	}
 }
 
-// hostileContainer runs the test binary where the agent should be.
-func hostileContainer(t *testing.T, e *docker.Engine, changes ...containerChange) devcontainer.ContainerInfo {
+// hostileContainer runs a container with the test binary in place of the agent.
+func hostileContainer(t *testing.T, e *docker.Engine, changes ...containerChange,
+) devcontainer.ContainerInfo {
 	t.Helper()
 	spec, err := e.Mount(t.Context(), t.Name())
 	if err != nil {
@@ -119,8 +117,8 @@ func hostileContainer(t *testing.T, e *docker.Engine, changes ...containerChange
 	return runContainer(t, e, debian, all(append(changes, mounted(name))...))
 }
 
-// An agent that lies harms its own calls alone: none of them waits beyond its time, and none gets a
-// code that is not the agent's to give.
+// An agent with invalid replies affects only its own calls: none blocks longer than its timeout, and
+// none gets a code that an agent must not use.
 func TestHostileAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportStdio)
 	env := environment(t, e, hostileContainer(t, e), agent.Spec{})
@@ -140,7 +138,8 @@ func TestHostileAgent(t *testing.T) {
 	}
 	for what, want := range map[string]dray.Code{
 		"no end of file": "", "odd exit": dray.CodeAgentLost,
-		"odd kept": dray.CodeAgentLost, "odd memory": dray.CodeAgentLost, "odd signal": dray.CodeAgentLost, "never ends": dray.CodeAgentLost,
+		"odd kept": dray.CodeAgentLost, "odd memory": dray.CodeAgentLost,
+		"odd signal": dray.CodeAgentLost, "never ends": dray.CodeAgentLost,
 	} {
 		p, err := begin(what, time.Minute)
 		if err != nil {
@@ -160,18 +159,18 @@ func TestHostileAgent(t *testing.T) {
 	}
 }
 
-// EX-21: an agent of an earlier protocol is told from this daemon's own, and not spoken to: calls
-// take the engine's exec, and say why.
-func TestOldAgent(t *testing.T) {
+// An agent of an earlier protocol is detected by its hello. Calls use the engine's exec, with a
+// warning that says why (EX-21).
+func TestEnvironment_OldAgent(t *testing.T) {
 	old := func(c *container.Config, _ *container.HostConfig) { c.Env = append(c.Env, oldAgent+"=1") }
 	e := newEngine(t, docker.TransportAuto)
-	// whose root is read-only, so that no other agent can be brought
+	// its root file system is read-only, so the agent cannot be copied
 	env := environment(t, e, hostileContainer(t, e, old), agent.Spec{})
 	got := env.Capabilities()
 	if warnings := strings.Join(got.Warnings, "\n"); got.Container.Transport != "engine" ||
 		!strings.Contains(warnings, "protocols 1 to 2, this side 3 to 3") ||
 		!strings.Contains(warnings, "install") {
-		t.Errorf("by %s, and it warns %q", got.Container.Transport, got.Warnings)
+		t.Errorf("transport %s, warnings %q", got.Container.Transport, got.Warnings)
 	}
 	if got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "exit 7"}, Dir: "/"},
 		""); got.exit.Code != 7 {
@@ -179,11 +178,11 @@ func TestOldAgent(t *testing.T) {
 	}
 }
 
-// EX-15: agent.transport socket is refused where there is no socket, with a code and what to do.
-func TestNoSocketToBeHad(t *testing.T) {
+// With agent.transport socket a container without a socket is refused, with a code and a hint
+// (EX-15).
+func TestEnvironment_NoSocket(t *testing.T) {
 	e := newEngine(t, docker.TransportSocket)
-	_, err := e.Environment(t.Context(),
-		runContainer(t, e, debian, nil), agent.Spec{})
+	_, err := e.Environment(t.Context(), runContainer(t, e, debian, nil), agent.Spec{})
 	if dray.CodeOf(err) != dray.CodeContainerUnavailable ||
 		!strings.Contains(err.Error(), "no socket is shared") ||
 		!strings.Contains(dray.AsError(err).Hint, "agent.transport") {

@@ -73,7 +73,6 @@ func (a access) CgroupPath(pid int) (string, error) {
 	return cgroup.ContainerPath(a.container.ID, pid)
 }
 
-// State inspects the container.
 func (a access) State(ctx context.Context) (agent.State, error) {
 	c, err := a.engine.Inspect(ctx, a.container.ID)
 	return agent.State{Running: c.Running(), StartedAt: c.StartedAt, Status: c.Status}, err

@@ -21,7 +21,7 @@ import (
 
 var id = dray.ProcessSpec{Argv: []string{"id", "-u"}, Dir: "/"}
 
-// removeVolume removes a volume that a test made, after the containers that use it.
+// removeVolume removes a volume at the end of the test, after the containers that use it.
 func removeVolume(t testing.TB, name string) {
 	t.Helper()
 	api := newAPI(t)
@@ -33,7 +33,7 @@ func removeVolume(t testing.TB, name string) {
 	})
 }
 
-// volumeOf is the name in what Mount gives.
+// volumeOf returns the name of the volume in a result of Mount.
 func volumeOf(t testing.TB, spec string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(spec, "source=")
@@ -51,8 +51,8 @@ func mounted(name string) func(*container.Config, *container.HostConfig) {
 	}
 }
 
-// The agent lies in a volume of the container's own, which nobody in there can write.
-func TestPlacedByVolume(t *testing.T) {
+// The agent is in a volume of the container, which is read-only there.
+func TestEnvironment_AgentInVolume(t *testing.T) {
 	e := newEngineWith(t, docker.Options{Transport: docker.TransportStdio})
 	spec, err := e.Mount(t.Context(), t.Name())
 	if err != nil {
@@ -76,11 +76,11 @@ func TestPlacedByVolume(t *testing.T) {
 	}
 }
 
-// EX-15, EX-21: an agent of another time in our place is told by its protocols; where a copy can be
-// made it is used, where not the engine's exec is, and says why.
-func TestAgentOfAnotherTime(t *testing.T) {
+// An agent of another protocol in the mounted directory is detected by its hello. The agent is then
+// copied, or else the engine's exec is used, with a warning that says why (EX-15, EX-21).
+func TestEnvironment_IncompatibleAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
-	spec, err := e.Mount(t.Context(), t.Name()) // makes the folder that the engine looks for
+	spec, err := e.Mount(t.Context(), t.Name()) // creates the directory that the engine looks for
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,8 @@ func TestAgentOfAnotherTime(t *testing.T) {
 		if got := run(t, env, id, ""); got.stdout != "0\n" {
 			t.Errorf("got %+v", got)
 		}
-		warned := strings.Contains(strings.Join(caps.Warnings, " "), `the peer (version "v9") speaks protocols 7 to 9`)
+		warned := strings.Contains(strings.Join(caps.Warnings, " "),
+			`the peer (version "v9") speaks protocols 7 to 9`)
 		if want := map[bool]string{
 			false: "agent",
 			true:  "engine",
@@ -134,16 +135,14 @@ func TestAgentOfAnotherTime(t *testing.T) {
 	}
 }
 
-// EX-15: where no agent can be placed the engine's exec is used and says so; a transport that
-// insists on the agent refuses.
-func TestNoPlaceForTheAgent(t *testing.T) {
+// If the agent cannot be installed, the engine's exec is used, with a warning. A transport that needs
+// the agent fails (EX-15).
+func TestEnvironment_AgentNotInstallable(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
-	c := runContainer(t, e, debian, func(_ *container.Config,
-		h *container.HostConfig,
-	) {
+	c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) {
 		h.ReadonlyRootfs = true
 	})
-	for range 2 { // the second time from memory
+	for range 2 { // the second time from the cache
 		env := environment(t, e, c, agent.Spec{})
 		caps := env.Capabilities()
 		if caps.Container.Transport != "engine" || caps.ExactSurvivors || len(caps.Warnings) != 1 ||
@@ -162,17 +161,17 @@ func TestNoPlaceForTheAgent(t *testing.T) {
 	}
 }
 
-// made is the volume and the folder that Mount made.
-type made struct{ volume, folder string }
+// agentMount is the volume and the directory that Mount created.
+type agentMount struct{ volume, dir string }
 
-func mountFor(t *testing.T, e *docker.Engine, runDir, key string) made {
+func mountFor(t *testing.T, e *docker.Engine, runDir, key string) agentMount {
 	t.Helper()
 	spec, err := e.Mount(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := made{volume: volumeOf(t, spec)}
-	m.folder = filepath.Join(runDir, m.volume)
+	m := agentMount{volume: volumeOf(t, spec)}
+	m.dir = filepath.Join(runDir, m.volume)
 	removeVolumeIfThere(t, m.volume)
 	return m
 }
@@ -180,34 +179,37 @@ func mountFor(t *testing.T, e *docker.Engine, runDir, key string) made {
 func removeVolumeIfThere(t *testing.T, name string) {
 	t.Helper()
 	api := newAPI(t)
-	t.Cleanup(func() { _, _ = api.VolumeRemove(context.Background(), name, client.VolumeRemoveOptions{Force: true}) })
+	t.Cleanup(func() {
+		_, _ = api.VolumeRemove(context.Background(), name, client.VolumeRemoveOptions{Force: true})
+	})
 }
 
-func (m made) there(t *testing.T) (volume, folder bool) {
+// exists reports whether the volume and the directory exist.
+func (m agentMount) exists(t *testing.T) (volume, dir bool) {
 	t.Helper()
 	_, volumeErr := newAPI(t).VolumeInspect(t.Context(), m.volume, client.VolumeInspectOptions{})
-	_, folderErr := os.Lstat(m.folder)
-	return volumeErr == nil, folderErr == nil
+	_, dirErr := os.Lstat(m.dir)
+	return volumeErr == nil, dirErr == nil
 }
 
-// eventually waits for what a watch brings about.
+// eventually polls until is returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for giveUp := time.Now().Add(20 * time.Second); !is(); {
 		if time.Now().After(giveUp) {
-			t.Fatalf("%s: it does not come about", what)
+			t.Fatalf("%s: not after 20 s", what)
 		}
 	}
 }
 
-// What a container's agent needed goes with the container, and nothing else does: not what a
-// container has, running or not, not what one is being made for, not another daemon's.
-func TestTidy(t *testing.T) {
+// The volume and the directory of an agent are removed with the container. Those of a container that
+// exists, running or not, or that is being created, and those of another daemon are kept.
+func TestWatch_CollectsGarbage(t *testing.T) {
 	runDir, otherDir := t.TempDir(), t.TempDir()
 	e := newEngineWith(t, docker.Options{Transport: docker.TransportStdio, RunDir: runDir})
 	others := newEngineWith(t, docker.Options{Transport: docker.TransportStdio, RunDir: otherDir})
-	unused, used, wanted := mountFor(t, e, runDir, "unused"), mountFor(t, e, runDir,
-		"used"), mountFor(t, e, runDir, "wanted")
+	unused, used := mountFor(t, e, runDir, "unused"), mountFor(t, e, runDir, "used")
+	wanted := mountFor(t, e, runDir, "wanted")
 	other := mountFor(t, others, otherDir, "other")
 	for _, key := range []string{"unused", "used"} {
 		e.Release(key)
@@ -219,13 +221,16 @@ func TestTidy(t *testing.T) {
 		client.ContainerStopOptions{Timeout: new(0)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(used.folder); err != nil {
+	if err := os.RemoveAll(used.dir); err != nil {
 		t.Fatal(err)
 	}
 	e.Watch()
-	eventually(t, "the unused volume goes", func() bool { v, f := unused.there(t); return !v && !f })
-	eventually(t, "the used volume's folder comes back",
-		func() bool { v, f := used.there(t); return v && f })
+	removed := func(m agentMount) func() bool {
+		return func() bool { v, d := m.exists(t); return !v && !d }
+	}
+	eventually(t, "the unused volume is removed", removed(unused))
+	eventually(t, "the directory of the used volume is restored",
+		func() bool { v, d := used.exists(t); return v && d })
 	if _, err := api.ContainerStart(t.Context(), c.ID, client.ContainerStartOptions{}); err != nil {
 		t.Errorf("the container that uses the volume does not start: %v", err)
 	}
@@ -233,29 +238,29 @@ func TestTidy(t *testing.T) {
 		client.ContainerRemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the volume goes with its container",
-		func() bool { v, f := used.there(t); return !v && !f })
-	for what, m := range map[string]made{
-		"one that a container is being made for": wanted,
-		"another daemon's":                       other,
+	eventually(t, "the volume is removed with its container", removed(used))
+	for what, m := range map[string]agentMount{
+		"one for a container that is being created": wanted,
+		"another daemon's":                          other,
 	} {
-		if v, f := m.there(t); !v || !f {
-			t.Errorf("%s is gone: volume there %v, folder %v", what, v, f)
+		if v, d := m.exists(t); !v || !d {
+			t.Errorf("%s was removed: volume exists %v, directory %v", what, v, d)
 		}
 	}
 }
 
-// EX-15: a container whose agent folder was removed while it ran gets a copy of the agent, although
-// the engine cannot copy into a container with a mount that leads nowhere.
-func TestFolderGone(t *testing.T) {
+// If the agent's directory was removed while the container runs, the agent is copied into the
+// container, although the engine cannot copy into a container with a mount of a missing directory
+// (EX-15).
+func TestEnvironment_AgentDirRemoved(t *testing.T) {
 	runDir := t.TempDir()
 	e := newEngineWith(t, docker.Options{Transport: docker.TransportAuto, RunDir: runDir})
-	m := mountFor(t, e, runDir, "gone")
+	m := mountFor(t, e, runDir, "removed")
 	c := runContainer(t, e, debian, func(cfg *container.Config, h *container.HostConfig) {
 		mounted(m.volume)(cfg, h)
 		h.ReadonlyRootfs = false
 	})
-	if err := os.RemoveAll(m.folder); err != nil {
+	if err := os.RemoveAll(m.dir); err != nil {
 		t.Fatal(err)
 	}
 	env := environment(t, e, c, agent.Spec{})

@@ -16,11 +16,11 @@ import (
 	"github.com/dray-dev/dray/internal/enginetest"
 )
 
-// engineProxy is a network between the daemon and the engine that a test can harm.
+// engineProxy is a TCP proxy between the daemon and the engine that a test can stall or cut.
 type engineProxy struct {
 	listener net.Listener
 	to       string
-	flow     sync.RWMutex // held by who lets nothing through
+	flow     sync.RWMutex // write-locked to stall the proxy
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex
@@ -62,7 +62,7 @@ func (l *engineProxy) accept() {
 	}
 }
 
-// pass moves bytes one way, and then the end of file.
+// pass copies bytes in one direction, then the end of file.
 func (l *engineProxy) pass(to, from net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -81,7 +81,7 @@ func (l *engineProxy) pass(to, from net.Conn) {
 	}
 }
 
-// cut breaks every connection; new ones can be made.
+// cut closes every connection. New ones can be opened.
 func (l *engineProxy) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,11 +91,10 @@ func (l *engineProxy) cut() {
 	l.conns = nil
 }
 
-// throughProxy gives an environment whose engine is reached through a link, and leaves everything
-// else the engine's socket.
-func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration) (*engineProxy,
-	*docker.Engine, devcontainer.ContainerInfo,
-) {
+// throughProxy returns an engine that is reached through a proxy, and a container. All other clients
+// use the engine's socket.
+func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration,
+) (*engineProxy, *docker.Engine, devcontainer.ContainerInfo) {
 	t.Helper()
 	l := newEngineProxy(t, own.TCP())
 	t.Setenv("DOCKER_HOST", "tcp://"+l.listener.Addr().String())
@@ -106,8 +105,8 @@ func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration) (*e
 
 const ignoreTERM = `trap "" TERM HUP; setsid sh -c 'trap "" TERM HUP; setsid sleep 600 & wait' & echo ready; sleep 600`
 
-// EX-14, EX-21: when the link to the engine is cut in the midst of a call, the call ends as
-// unavailable, nothing of it stays in the container, and the next call runs.
+// When the connection to the engine is cut during a call, the call ends as unavailable, none of its
+// processes is left in the container, and the next call runs (EX-14, EX-21).
 func linkCut(t *testing.T, own *enginetest.Engine) {
 	l, e, box := throughProxy(t, own, 30*time.Second)
 	env := environment(t, e, box, agent.Spec{User: "vscode"})
@@ -116,15 +115,13 @@ func linkCut(t *testing.T, own *enginetest.Engine) {
 		l.cut()
 		wantUnavailable(t, p, 10*time.Second)
 		wantNothing(t, box)
-		if got := run(t, environment(t, e, box, agent.Spec{}), id,
-			""); got.stdout != "0\n" {
+		if got := run(t, environment(t, e, box, agent.Spec{}), id, ""); got.stdout != "0\n" {
 			t.Fatalf("the next call: %+v", got)
 		}
 	}
 }
 
-// EX-09, EX-21: a link that says nothing any more, and does not end either, is noticed on both
-// sides within the lease.
+// A connection that stalls without an end is detected on both sides within the lease (EX-09, EX-21).
 func linkStalled(t *testing.T, own *enginetest.Engine) {
 	const lease = 3 * time.Second
 	l, e, box := throughProxy(t, own, lease)
@@ -133,34 +130,33 @@ func linkStalled(t *testing.T, own *enginetest.Engine) {
 	wantUnavailable(t, p, 5*lease)
 	wantNothing(t, box)
 	l.flow.Unlock()
-	if got := run(t, environment(t, e, box, agent.Spec{}), id,
-		""); got.stdout != "0\n" {
+	if got := run(t, environment(t, e, box, agent.Spec{}), id, ""); got.stdout != "0\n" {
 		t.Errorf("the next call: %+v", got)
 	}
 }
 
 func wantUnavailable(t *testing.T, p dray.Process, limit time.Duration) {
 	t.Helper()
-	over := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		_, _ = io.Copy(io.Discard, p.Output(dray.Stdout))
 		exit, err := p.Wait()
 		if exit.Survivors.Proven {
-			t.Errorf("something is proved across a broken link: %+v", exit)
+			t.Errorf("survivors are proven over a broken connection: %+v", exit)
 		}
-		over <- err
+		done <- err
 	}()
 	select {
-	case err := <-over:
+	case err := <-done:
 		if dray.NormalizeResult(dray.Result{}, err).Reason != dray.ReasonUnavailable {
 			t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 		}
 	case <-time.After(limit):
-		t.Fatalf("the call goes on %s after the link broke", limit)
+		t.Fatalf("the call still runs %s after the connection broke", limit)
 	}
 }
 
-// wantNothing waits until nothing of dray's and of its tools runs in a container.
+// wantNothing waits until no process of dray or of its tools runs in a container.
 func wantNothing(t *testing.T, c devcontainer.ContainerInfo) {
 	t.Helper()
 	deadline, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -168,7 +164,7 @@ func wantNothing(t *testing.T, c devcontainer.ContainerInfo) {
 	for left := commands(t, c.ID); strings.Contains(left, "sleep 600") ||
 		strings.Contains(left, "agent"); left = commands(t, c.ID) {
 		if deadline.Err() != nil {
-			t.Fatalf("these run on: %s", left)
+			t.Fatalf("still running: %s", left)
 		}
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/dray-dev/dray/executor/docker"
 )
 
-// killAgent is a script of a root tool that kills the agent above its supervisor, and leaves a
-// process that would stay.
-const killAgent = `echo ready; setsid sleep 600 & read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600`
+// killAgent is a script that kills the parent of its supervisor, the agent, and leaves a process.
+const killAgent = "echo ready; setsid sleep 600 & read go; " +
+	"kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600"
 
-// EX-10, EX-14: whatever takes a container or its agent away, the calls in flight end soon as
-// unavailable with a code that says which it was, and the next call works.
-func TestLossOnSocket(t *testing.T) {
+// When a container stops or its agent is killed, the calls in flight end soon as unavailable, with a
+// code that says which it was, and the next call works (EX-10, EX-14).
+func TestProcess_LostOnSocket(t *testing.T) {
 	api := newAPI(t)
 	for name, c := range map[string]struct {
 		lose, mend func(ctx context.Context, id string) error
@@ -63,7 +63,7 @@ func TestLossOnSocket(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// silence would tell too, later
+			// the lease, which would detect the loss later, must not
 			e := newEngineWith(t, docker.Options{Transport: docker.TransportSocket, Lease: time.Hour})
 			box := runContainer(t, e, debian, placed(t, e))
 			env := environment(t, e, box, agent.Spec{})
@@ -82,10 +82,10 @@ func TestLossOnSocket(t *testing.T) {
 					t.Errorf("got %+v, %v (%s)", exit, err, dray.CodeOf(err))
 				}
 				if c.code == dray.CodeAgentLost && os.Getuid() == 0 && !exit.Survivors.Proven {
-					t.Errorf("a control group of ours proves nothing: %+v", exit)
+					t.Errorf("survivors are not proven by the cgroup: %+v", exit)
 				}
 			}
-			if took := time.Since(begun); took > time.Minute { // mostly it is moments
+			if took := time.Since(begun); took > time.Minute { // usually less than a second
 				t.Errorf("it took %s", took)
 			}
 			next(t, e, box.ID, c.mend)
@@ -93,7 +93,7 @@ func TestLossOnSocket(t *testing.T) {
 	}
 }
 
-// next makes another call in a container, which finds nothing of the calls before.
+// next makes another call in a container and waits until no process of earlier calls runs.
 func next(t *testing.T, e *docker.Engine, id string,
 	mend func(context.Context, string) error,
 ) dray.Process {
@@ -116,14 +116,14 @@ func next(t *testing.T, e *docker.Engine, id string,
 	defer cancel()
 	for left := commands(t, id); strings.Contains(left, "sleep 600"); left = commands(t, id) {
 		if deadline.Err() != nil {
-			t.Fatalf("these run on: %s", left)
+			t.Fatalf("still running: %s", left)
 		}
 	}
 	return p
 }
 
-// EX-10, EX-14: a container that is removed takes its calls with it.
-func TestRemovedMidCall(t *testing.T) {
+// The calls in a container that is removed end as unavailable (EX-10, EX-14).
+func TestProcess_ContainerRemoved(t *testing.T) {
 	e, api := newEngine(t, docker.TransportSocket), newAPI(t)
 	box := runContainer(t, e, debian, placed(t, e))
 	p := begin(t, environment(t, e, box, agent.Spec{}), "echo ready; exec sleep 600")
@@ -137,10 +137,10 @@ func TestRemovedMidCall(t *testing.T) {
 	}
 }
 
-// EX-10: where no control group proves the end of a lost call, it is null, and later calls in that
-// start of the container say so.
-func TestDirtyContainer(t *testing.T) {
-	// on stdio nothing is proved to be whose it claims
+// If no cgroup proves the end of a lost call, its survivors are unknown, and later calls in that
+// start of the container have a warning (EX-10).
+func TestWarnings_TaintedContainer(t *testing.T) {
+	// there is no cgroup on stdio
 	e, api := newEngine(t, docker.TransportStdio), newAPI(t)
 	box := runContainer(t, e, debian, nil)
 	p := begin(t, environment(t, e, box, agent.Spec{}), killAgent)
@@ -154,20 +154,19 @@ func TestDirtyContainer(t *testing.T) {
 			func(w string) bool { return strings.Contains(w, "of an earlier call may still run") })
 	}
 	if !warned(next(t, e, box.ID, nil)) {
-		t.Error("the next call does not say that the container is dirty")
+		t.Error("the next call has no warning")
 	}
 	restart := func(ctx context.Context, id string) error {
 		_, err := api.ContainerRestart(ctx, id, client.ContainerRestartOptions{Timeout: new(0)})
 		return err
 	}
 	if warned(next(t, e, box.ID, restart)) {
-		t.Error("a restart leaves it dirty")
+		t.Error("a call after a restart has a warning")
 	}
 }
 
-// EX-11: what a call was allowed to leave lives on in its container when the agent goes, however it
-// goes.
-func TestKeptOutliveTheAgent(t *testing.T) {
+// Leftover processes that a call keeps run on when the agent is killed and when it is closed (EX-11).
+func TestKeepLeftovers_OutliveAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportSocket)
 	box := runContainer(t, e, debian, placed(t, e))
 	env := environment(t, e, box, agent.Spec{User: "vscode"})

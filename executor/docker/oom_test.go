@@ -10,8 +10,8 @@ import (
 	"github.com/dray-dev/dray/executor/docker"
 )
 
-// EX-12: in a container with a memory limit the kernel's KILL is told from any other. The agent and
-// its supervisors outlive it.
+// In a container with a memory limit a KILL by the kernel is distinguished from any other, and the
+// agent and its supervisors survive it (EX-12).
 func TestOOM(t *testing.T) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {
 		t.Run(string(transport), func(t *testing.T) {
@@ -20,9 +20,7 @@ func TestOOM(t *testing.T) {
 				func(_ *container.Config, h *container.HostConfig) {
 					h.Memory, h.MemorySwap = 96<<20, 96<<20
 				}))
-			env := environment(t, e, c, agent.Spec{User: "vscode",
-				WorkspaceFolder: "/tmp",
-			})
+			env := environment(t, e, c, agent.Spec{User: "vscode", WorkspaceFolder: "/tmp"})
 			for _, test := range []struct {
 				script string
 				want   dray.OOM

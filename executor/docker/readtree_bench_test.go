@@ -16,9 +16,10 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// BenchmarkCollect brings 10,000 files of 4 KiB, and one of 1 GiB, out of a container's memory into
-// ours, with their SHA-256, in each way, and beside them `docker cp` and `cp -a`, which take none.
-func BenchmarkCollect(b *testing.B) {
+// BenchmarkReadTree copies 10,000 files of 4 KiB, and one of 1 GiB, from a container to this machine,
+// in memory, with their SHA-256, by each channel. `docker cp` and `cp -a`, which compute no hash, are
+// measured for comparison.
+func BenchmarkReadTree(b *testing.B) {
 	dir, err := os.MkdirTemp("/dev/shm", "dray-bench-") //nolint:usetesting // in memory
 	if err != nil {
 		b.Skip("no /dev/shm")
@@ -37,7 +38,7 @@ func BenchmarkCollect(b *testing.B) {
 				e := newEngineWith(b, opts)
 				env := environment(b, e, runContainer(b, e, debian,
 					all(placed(b, e), bind)), agent.Spec{User: "vscode"})
-				each(b, dir, func(to string) { bringHome(b, env, source, to) })
+				each(b, dir, func(to string) { fetch(b, env, source, to) })
 			})
 		}
 		b.Run(source+"/docker cp", func(b *testing.B) {
@@ -58,7 +59,7 @@ func command(b *testing.B, argv ...string) {
 	}
 }
 
-// fillMemory makes what is to be brought.
+// fillMemory creates the files to copy.
 func fillMemory(b *testing.B, dir string) {
 	b.Helper()
 	content := make([]byte, 1<<20)
@@ -85,8 +86,8 @@ func fillMemory(b *testing.B, dir string) {
 	}
 }
 
-// each gives a fresh place for each round, and takes it away again outside of the time.
-func each(b *testing.B, dir string, bring func(to string)) {
+// each calls copyTo in each round with a new directory. Removing it is not timed.
+func each(b *testing.B, dir string, copyTo func(to string)) {
 	to := dir + "/to"
 	for b.Loop() {
 		b.StopTimer()
@@ -95,15 +96,15 @@ func each(b *testing.B, dir string, bring func(to string)) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		bring(to)
+		copyTo(to)
 	}
 	if err := os.RemoveAll(to); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// bringHome is what a sync does, the policy aside.
-func bringHome(b *testing.B, env dray.Environment, source, to string) {
+// fetch copies a tree as a sync does, without its policy.
+func fetch(b *testing.B, env dray.Environment, source, to string) {
 	from, err := env.Files(b.Context(), "/data")
 	if err != nil {
 		b.Fatal(err)

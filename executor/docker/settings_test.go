@@ -16,22 +16,16 @@ import (
 	"github.com/dray-dev/dray/internal/enginetest"
 )
 
-// EX-07, EX-09, EX-10: containers that are started with less than others pass the suite too.
-func TestContractInSettings(t *testing.T) {
+// Containers with restrictions pass the suite too (EX-07, EX-09, EX-10).
+func TestContract_Restricted(t *testing.T) {
 	for name, change := range map[string]containerChange{
-		"no capabilities": func(_ *container.Config,
-			h *container.HostConfig,
-		) {
+		"no capabilities": func(_ *container.Config, h *container.HostConfig) {
 			h.CapDrop = []string{"ALL"}
 		},
-		"no new privileges": func(_ *container.Config,
-			h *container.HostConfig,
-		) {
+		"no new privileges": func(_ *container.Config, h *container.HostConfig) {
 			h.SecurityOpt = []string{"no-new-privileges"}
 		},
-		"a limit of processes": func(_ *container.Config,
-			h *container.HostConfig,
-		) {
+		"a limit of processes": func(_ *container.Config, h *container.HostConfig) {
 			h.PidsLimit = new(int64(2000))
 		},
 		"read-only file system": func(_ *container.Config, h *container.HostConfig) {
@@ -48,8 +42,8 @@ func TestContractInSettings(t *testing.T) {
 	}
 }
 
-// The engine gives containers a user namespace: their root is nobody on the host.
-func TestContractInUserNamespace(t *testing.T) {
+// The engine gives containers a user namespace, so their root is an unprivileged user on the host.
+func TestContract_UserNamespace(t *testing.T) {
 	t.Setenv("DOCKER_HOST", enginetest.Start(t,
 		enginetest.Options{RemapUsers: true, Images: []string{debian}}).Host())
 	if caps := contract(t, newEngine(t, docker.TransportAuto), nil, inBrief).
@@ -58,8 +52,8 @@ func TestContractInUserNamespace(t *testing.T) {
 	}
 }
 
-// The daemon and the engine are far apart, in rights or in place.
-func TestContractFromAfar(t *testing.T) {
+// The daemon reaches the engine by TCP, or without root.
+func TestContract_RemoteOrUnprivileged(t *testing.T) {
 	e := enginetest.Start(t, enginetest.Options{TCP: true, Group: group, Images: []string{debian}})
 	t.Run("over TCP", func(t *testing.T) { contractOverTCP(t, e) })
 	t.Run("link cut", func(t *testing.T) { linkCut(t, e) })
@@ -67,12 +61,12 @@ func TestContractFromAfar(t *testing.T) {
 	t.Run("without root", func(t *testing.T) { contractWithoutRoot(t, e) })
 }
 
-// The engine is reached by TCP, and sees no folder of ours.
+// contractOverTCP uses an engine that sees no directory of this machine.
 func contractOverTCP(t *testing.T, own *enginetest.Engine) {
 	t.Setenv("DOCKER_HOST", "tcp://"+own.TCP())
 	e := newEngine(t, docker.TransportAuto)
 	if spec, err := e.Mount(t.Context(), t.Name()); spec != "" || err != nil {
-		t.Errorf("a folder was made for an engine that cannot see it: %q, %v", spec, err)
+		t.Errorf("a mount for an engine that cannot see the directory: %q, %v", spec, err)
 	}
 	if c := contract(t, e, nil, inBrief).Capabilities().Container; c.Transport != "agent" ||
 		c.Channel != "stdio" {
@@ -80,13 +74,12 @@ func contractOverTCP(t *testing.T, own *enginetest.Engine) {
 	}
 }
 
-// A user who is neither root nor the user that tools run as, and a group that may use the engine's
-// socket.
+// A user that is neither root nor the tools' user, and a group that may use the engine's socket.
 const uid, group = 4711, 4712
 
-// The daemon is no root: all that it has is the engine's socket, by its group.
+// contractWithoutRoot runs the suite as a user that may only use the engine's socket, by its group.
 func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
-	// the test's own folders are root's alone
+	// only root can enter the directories of t.TempDir
 	home, err := os.MkdirTemp("", "dray-unprivileged-") //nolint:usetesting
 	if err != nil {
 		t.Fatal(err)
@@ -112,13 +105,12 @@ func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
 	for _, transport := range []string{"socket", "stdio"} {
 		if strings.Contains(said, "--- SKIP") ||
 			!strings.Contains(said, "--- PASS: TestContract/"+transport+"/StopEndsEscapees/") {
-			t.Fatalf("as user %d something was left out by %s:\n%.4000s", uid, transport, said)
+			t.Fatalf("as user %d a test of %s was skipped:\n%.4000s", uid, transport, said)
 		}
 	}
 }
 
-// failuresIn gives what a verbose run of tests said of those that failed, and the end of what it
-// said where none is named.
+// failuresIn returns the output of the failed tests of a verbose run, or its end if no test is named.
 func failuresIn(said string) string {
 	var now string
 	var failed []string
@@ -157,9 +149,9 @@ func TestFailuresIn(t *testing.T) {
 	}
 }
 
-// EX-09: where root may not switch users the kill is best effort, and says so: what became another
-// user is told by its pid.
-func TestKillIsBestEffort(t *testing.T) {
+// If root in the container cannot change users, the kill is best effort, with a warning. A process
+// that became another user is reported by its pid (EX-09).
+func TestStop_BestEffort(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
 	c := runContainer(t, e, debian, all(placed(t, e),
 		func(_ *container.Config, h *container.HostConfig) { h.CapDrop = []string{"ALL"} }))
@@ -171,13 +163,13 @@ func TestKillIsBestEffort(t *testing.T) {
 	env := environment(t, e, c, agent.Spec{User: "vscode"})
 	if caps := env.Capabilities(); !caps.BestEffortKill ||
 		!strings.Contains(strings.Join(caps.Warnings, " "), "best effort") {
-		t.Errorf("nothing is said of it: %+v", caps)
+		t.Errorf("no warning: %+v", caps)
 	}
 	p := begin(t, env, `/tmp/become --reuid 0 --keep-groups sh -c 'echo ready; exec sleep 600' & wait`)
 	p.Stop(0)
 	exit, err := p.Wait()
 	if err != nil || !exit.Survivors.Proven || len(exit.Survivors.PIDs) != 1 ||
 		!strings.Contains(commands(t, c.ID), "sleep 600") {
-		t.Errorf("got %+v, %v, and these run: %s", exit, err, commands(t, c.ID))
+		t.Errorf("got %+v, %v; running: %s", exit, err, commands(t, c.ID))
 	}
 }

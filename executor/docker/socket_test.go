@@ -8,14 +8,14 @@ import (
 	"github.com/dray-dev/dray/executor/docker"
 )
 
-// EX-15: which channel carries is decided by what succeeds, and shown.
-func TestChannel(t *testing.T) {
-	for _, transport := range []docker.Transport{docker.TransportAuto, docker.TransportSocket, docker.TransportStdio} {
+// The handshake selects the channel, which the metadata shows (EX-15).
+func TestEnvironment_Channel(t *testing.T) {
+	for _, transport := range []docker.Transport{
+		docker.TransportAuto, docker.TransportSocket, docker.TransportStdio,
+	} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
-			env := environment(t, e, runContainer(t, e, debian, placed(t, e)), agent.Spec{
-				User: "vscode",
-			})
+			env := environment(t, e, runContainer(t, e, debian, placed(t, e)), agent.Spec{User: "vscode"})
 			want := map[bool]string{true: "stdio", false: "socket"}[transport == docker.TransportStdio]
 			if got := env.Capabilities().Container; got.Transport != "agent" || got.Channel != want {
 				t.Errorf("got %s by %s, want %s", got.Transport, got.Channel, want)

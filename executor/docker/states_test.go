@@ -15,8 +15,8 @@ import (
 	"github.com/dray-dev/dray/executor/docker"
 )
 
-// A container that is not running, or not there, takes no call and says what it is.
-func TestStates(t *testing.T) {
+// A call in a container that does not run or exist fails with its state.
+func TestEnvironment_NotRunning(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
 	api := newAPI(t)
 	c := runContainer(t, e, busybox, nil)
@@ -65,7 +65,7 @@ func begin(t *testing.T, env dray.Environment, script string) dray.Process {
 	return p
 }
 
-// commands are the programs that run in a container, as the engine lists them.
+// commands returns the processes of a container as the engine lists them.
 func commands(t *testing.T, id string) string {
 	t.Helper()
 	top, err := newAPI(t).ContainerTop(t.Context(), id, client.ContainerTopOptions{})
@@ -79,9 +79,9 @@ func commands(t *testing.T, id string) string {
 	return strings.Join(all, "; ")
 }
 
-// EX-14: a call in flight ends as unavailable when its container goes down or its agent is killed,
-// and the next call works.
-func TestLostMidCall(t *testing.T) {
+// A call in flight ends as unavailable when its container stops or its agent is killed, and the next
+// call works (EX-14).
+func TestProcess_LostOnStdio(t *testing.T) {
 	api := newAPI(t)
 	for name, c := range map[string]struct {
 		user string
@@ -98,8 +98,15 @@ func TestLostMidCall(t *testing.T) {
 				}
 			},
 		},
-		"the tool kills the agent":      {tool: "echo ready; read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600", code: dray.CodeAgentLost},
-		"the tool kills its supervisor": {tool: "echo ready; read go; setsid sleep 600 & kill -9 $PPID; exec sleep 600", code: dray.CodeAgentLost},
+		"the tool kills the agent": {
+			tool: "echo ready; read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); " +
+				"exec sleep 600",
+			code: dray.CodeAgentLost,
+		},
+		"the tool kills its supervisor": {
+			tool: "echo ready; read go; setsid sleep 600 & kill -9 $PPID; exec sleep 600",
+			code: dray.CodeAgentLost,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, docker.TransportAuto)
@@ -123,19 +130,19 @@ func TestLostMidCall(t *testing.T) {
 			if box, err = e.Inspect(t.Context(), box.ID); err != nil {
 				t.Fatal(err)
 			}
-			if got := run(t, environment(t, e, box, agent.Spec{}), id,
-				""); got.stdout != "0\n" {
+			if got := run(t, environment(t, e, box, agent.Spec{}), id, ""); got.stdout != "0\n" {
 				t.Errorf("the next call: %+v", got)
 			}
 			if left := commands(t, box.ID); strings.Contains(left, "sleep 600") {
-				t.Errorf("these run on: %s", left)
+				t.Errorf("still running: %s", left)
 			}
 		})
 	}
 }
 
-// EX-09, EX-21: when the daemon's connection goes, all that it started in the container ends.
-func TestConnectionGone(t *testing.T) {
+// When the daemon closes its connection, all processes that it started in the container end (EX-09,
+// EX-21).
+func TestClose_EndsProcesses(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
 	box := runContainer(t, e, debian, nil)
 	env := environment(t, e, box, agent.Spec{User: "vscode"})
@@ -151,30 +158,29 @@ func TestConnectionGone(t *testing.T) {
 	for left := commands(t, box.ID); strings.Contains(left, "sleep 600") ||
 		strings.Contains(left, "agent"); left = commands(t, box.ID) {
 		if deadline.Err() != nil {
-			t.Fatalf("these run on: %s", left)
+			t.Fatalf("still running: %s", left)
 		}
 	}
 }
 
-// EX-07: user forms and the groups that the container adds, as the engine has them.
-func TestUserForms(t *testing.T) {
+// The agent resolves users and additional groups as the engine does (EX-07).
+func TestStart_UserForms(t *testing.T) {
 	e := newEngine(t, docker.TransportStdio)
 	plain := newEngine(t, docker.TransportEngine)
-	c := runContainer(t, e, debian, func(_ *container.Config,
-		h *container.HostConfig,
-	) {
+	c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) {
 		h.GroupAdd = []string{"4711", "audio"}
 	})
-	show := dray.ProcessSpec{Argv: []string{"sh", "-c", `echo $(id -u) $(id -g) $(id -G) $HOME`}, Dir: "/"}
+	show := dray.ProcessSpec{
+		Argv: []string{"sh", "-c", `echo $(id -u) $(id -g) $(id -G) $HOME`}, Dir: "/",
+	}
 	for _, user := range []string{
 		"", "root", "vscode", "1000", "4242", "vscode:audio", "vscode:33",
 		"0:33", "4242:4243", "nobody",
 	} {
 		got := run(t, environment(t, e, c, agent.Spec{User: user}), show, "").stdout
-		want := run(t, environment(t, plain, c, agent.Spec{User: user}), show, "").
-			stdout
+		want := run(t, environment(t, plain, c, agent.Spec{User: user}), show, "").stdout
 		if got != want {
-			t.Errorf("user %q: the agent gives %q, the engine %q", user, got, want)
+			t.Errorf("user %q: %q with the agent, %q with the engine", user, got, want)
 		}
 	}
 	for _, transport := range []*docker.Engine{e, plain} {
@@ -187,15 +193,13 @@ func TestUserForms(t *testing.T) {
 	}
 }
 
-// EX-07: the user's shell is asked once, and again after its startup files changed; a banner is not
-// exported, and a cat is not needed.
-func TestProbe(t *testing.T) {
+// The user's shell is probed once, and again after its startup files changed. What it prints is not
+// exported, and cat is not needed (EX-07).
+func TestStart_Probe(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
 	c := runContainer(t, e, debian, nil)
 	root := environment(t, e, c, agent.Spec{})
-	env := environment(t, e, c, agent.Spec{User: "vscode",
-		Probe: "loginInteractiveShell",
-	})
+	env := environment(t, e, c, agent.Spec{User: "vscode", Probe: "loginInteractiveShell"})
 	ask := dray.ProcessSpec{Argv: []string{"sh", "-c", `echo "$PROBED $BANNER"`}, Dir: "/"}
 	run(t, root, dray.ProcessSpec{Argv: []string{"sh", "-c", "rm /bin/cat"}, Dir: "/"}, "")
 	rc := func(script string) {
@@ -220,11 +224,11 @@ func TestProbe(t *testing.T) {
 	if _, err := p.Wait(); err != nil {
 		t.Error(err)
 	}
-	said, ok := p.(interface{ Warnings() []string })
-	if !ok || len(said.Warnings()) != 1 || !strings.Contains(said.Warnings()[0], "longer than 10s") {
-		t.Errorf("a slow shell is not told of: %v", p)
+	process, ok := p.(interface{ Warnings() []string })
+	if !ok || len(process.Warnings()) != 1 || !strings.Contains(process.Warnings()[0], "longer than 10s") {
+		t.Errorf("no warning of a slow shell: %v", p)
 	}
 	if left := commands(t, c.ID); strings.Contains(left, "sleep 600") {
-		t.Errorf("these run on: %s", left)
+		t.Errorf("still running: %s", left)
 	}
 }

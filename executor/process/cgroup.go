@@ -163,7 +163,6 @@ type cgroupPool struct {
 	empty  []*Cgroup
 }
 
-// get returns an empty cgroup, or nil.
 func (p *cgroupPool) get() *Cgroup {
 	p.mu.Lock()
 	if n := len(p.empty); n > 0 {
@@ -232,11 +231,9 @@ func (g *cgroupFDs) enter() error {
 	if g == nil || g.joined {
 		return nil
 	}
-	if err := writeFD(g.procs, "0"); err != nil {
-		return &StartError{Step: StepFork, Err: err}
-	}
-	g.joined = true
-	return nil
+	err := writeFD(g.procs, "0")
+	g.joined = err == nil
+	return err
 }
 
 func (g *cgroupFDs) release() {

@@ -15,7 +15,7 @@ func TestWaitRepeatsPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc := p.watchExit(s, 1, streams{}, func() bool { panic("planted") })
+	proc := p.watchExit(s, 1, noStreams(), func() bool { panic("planted") })
 	repeated := func() (text string) {
 		defer func() { text = fmt.Sprint(recover()) }()
 		_, _ = proc.Wait()

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"iter"
 	"os"
 	"path/filepath"
@@ -18,7 +17,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // start forks and executes. The new process leads a session and a process group, and has the three
 // fds and no others.
-func start(spec Spec, fds []int) (pid, pidfd int, err error) {
+func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 	attr := &syscall.ProcAttr{
 		Dir: spec.Dir, Env: spec.Env,
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
@@ -31,7 +30,7 @@ func start(spec Spec, fds []int) (pid, pidfd int, err error) {
 	}
 	failure := error(unix.ENOENT)
 	for path := range candidates(spec) {
-		pid, err = syscall.ForkExec(path, spec.Argv, attr)
+		pid, err := syscall.ForkExec(path, spec.Argv, attr)
 		if err == nil {
 			return pid, pidfd, nil
 		}
@@ -95,7 +94,7 @@ func lookup(env []string, name, otherwise string) string {
 
 // classifyStartError finds the step that failed. ForkExec returns one errno for all of them, so it
 // tries the working directory again.
-func classifyStartError(spec Spec, err error) error {
+func classifyStartError(spec Spec, err error) *StartError {
 	errno, _ := err.(syscall.Errno) //nolint:errorlint // ForkExec returns the bare number
 	if errno == unix.EAGAIN || errno == unix.ENOMEM {
 		return &StartError{Step: StepFork, Err: errno}
@@ -135,11 +134,4 @@ func setThreadFSCredentials(u Credential) {
 	_ = unix.Setgroups(groups)
 	_ = unix.Setfsgid(int(u.GID))
 	_ = unix.Setfsuid(int(u.UID))
-}
-
-func asStartError(err error) *StartError {
-	if e, ok := errors.AsType[*StartError](err); ok {
-		return e
-	}
-	return &StartError{Step: StepFork, Err: err}
 }

@@ -73,7 +73,7 @@ func (p *Pool) StartWith(ctx context.Context, spec Spec, files ChildFiles) (*Pro
 		files.Close()
 		return nil, &StartError{Step: StepTerminal, Err: errors.New("the streams exist already")}
 	}
-	return p.startCall(ctx, spec, files, streams{})
+	return p.startCall(ctx, spec, files, noStreams())
 }
 
 // startCall starts a process and closes files.
@@ -164,8 +164,7 @@ func (p *Pool) send(body []byte, files ChildFiles) (*supervisor, error) {
 // recycleAfterFailure keeps a supervisor that reported the failure of a start itself, and releases
 // any other.
 func (p *Pool) recycleAfterFailure(s *supervisor, err error) {
-	var start *StartError
-	if errors.As(err, &start) && s.replied {
+	if _, ok := errors.AsType[*StartError](err); ok && s.replied {
 		p.put(s)
 		return
 	}
@@ -306,23 +305,18 @@ func (p *Pool) take() (s *supervisor, fresh bool, err error) {
 
 // put keeps a supervisor that proved that nothing of its call is left.
 func (p *Pool) put(s *supervisor) {
-	if !p.putIdle(s) {
-		p.release(s)
-	}
-}
-
-func (p *Pool) putIdle(s *supervisor) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closed || len(p.idle) >= maxTemporaryIdle {
-		return false
+		p.mu.Unlock()
+		p.release(s)
+		return
 	}
+	defer p.mu.Unlock()
 	s.since = time.Now()
 	p.idle = append(p.idle, s)
 	if len(p.idle) > maxIdleSupervisors && p.cooling == nil {
 		p.cooling = time.AfterFunc(idleTimeout, p.evictIdle)
 	}
-	return true
 }
 
 func (p *Pool) evictIdle() {

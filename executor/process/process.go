@@ -6,6 +6,9 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -84,14 +87,14 @@ func (p *Process) release() {
 
 // Stdin writes to the process. Writes fail when the process has ended or has closed its end. Close
 // on a terminal writes its end-of-file character.
-func (p *Process) Stdin() io.WriteCloser { return p.streams.stdin() }
+func (p *Process) Stdin() io.WriteCloser { return p.streams.stdin }
 
 // Stdout reads what the process writes. The caller must read it to the end. It has all output of a
 // terminal.
-func (p *Process) Stdout() io.Reader { return p.streams.stdout() }
+func (p *Process) Stdout() io.Reader { return p.streams.stdout }
 
 // Stderr is the other output. The caller must read it to the end too.
-func (p *Process) Stderr() io.Reader { return p.streams.stderr() }
+func (p *Process) Stderr() io.Reader { return p.streams.stderr }
 
 // Resize sets the size of the process's terminal; the foreground job receives SIGWINCH. It fails
 // with dray.ErrNoTerminal if there is none, and does nothing after the end of the process.
@@ -101,7 +104,7 @@ func (p *Process) Resize(size dray.TerminalSize) error {
 	}
 	err := p.streams.terminal.resize(size)
 	if errors.Is(err, os.ErrClosed) {
-		return nil
+		err = nil
 	}
 	return err
 }
@@ -124,10 +127,10 @@ func (p *Process) Stop(grace time.Duration) {
 	}
 	_ = p.sup.proc.Signal(syscall.SIGCONT) // it may be stopped
 	deadline := time.Now().Add(grace + 2*killTimeout)
-	if p.stopTimer != nil && p.stopDeadline.Before(deadline) {
-		return
-	}
 	if p.stopTimer != nil {
+		if p.stopDeadline.Before(deadline) {
+			return
+		}
 		p.stopTimer.Stop()
 	}
 	p.stopDeadline, p.stopTimer = deadline, time.AfterFunc(time.Until(deadline), p.killSupervisor)
@@ -175,16 +178,12 @@ func Adapt(p *Process) dray.Process { return adapter{p} }
 
 type adapter struct{ *Process }
 
-// Output returns one of the two outputs.
 func (p adapter) Output(stream dray.Stream) io.Reader {
 	if stream == dray.Stderr {
 		return p.Stderr()
 	}
 	return p.Stdout()
 }
-
-// Signal sends a signal to the process.
-func (p adapter) Signal(sig syscall.Signal) error { return p.Process.Signal(sig) }
 
 // Wait is Process.Wait with the code agent_lost for its errors.
 func (p adapter) Wait() (dray.Exit, error) {
@@ -279,3 +278,49 @@ func packExit(f *pack.Fields, e *Exit) {
 	pack.Bool(f, &e.unknown)
 	pack.Bool(f, &e.tracerBlocked)
 }
+
+// names are the signals of Linux on amd64 and arm64, by number (signal(7)).
+var names = [...]string{
+	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT",
+	7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2",
+	13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 16: "SIGSTKFLT", 17: "SIGCHLD", 18: "SIGCONT",
+	19: "SIGSTOP", 20: "SIGTSTP", 21: "SIGTTIN", 22: "SIGTTOU", 23: "SIGURG", 24: "SIGXCPU",
+	25: "SIGXFSZ", 26: "SIGVTALRM", 27: "SIGPROF", 28: "SIGWINCH", 29: "SIGIO", 30: "SIGPWR",
+	31: "SIGSYS",
+}
+
+// SignalName returns the name of a signal, such as "SIGKILL" or "SIGRTMIN+1".
+func SignalName(sig syscall.Signal) string {
+	n := int(sig)
+	switch {
+	case n > 0 && n < len(names):
+		return names[n]
+	case n >= rtMin && n <= rtMax:
+		return fmt.Sprintf("SIGRTMIN+%d", n-rtMin)
+	default:
+		return fmt.Sprintf("SIG%d", n)
+	}
+}
+
+// The real-time signals that programs can use. The C libraries use the two below them.
+const (
+	rtMin = 34
+	rtMax = 64
+)
+
+// ParseSignal parses the name of a signal in any case, with or without SIG, or its number, 1 to 64.
+func ParseSignal(text string) (syscall.Signal, bool) {
+	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
+		return syscall.Signal(n), n >= 1 && n <= rtMax
+	}
+	name := "SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	for n := 1; n <= rtMax; n++ {
+		if sig := syscall.Signal(n); SignalName(sig) == name && (n < len(names) || n >= rtMin) {
+			return sig, true
+		}
+	}
+	return 0, false
+}
+
+// SignalNames returns the names of the signals below the real-time signals, by number.
+func SignalNames() []string { return slices.Clone(names[1:]) }

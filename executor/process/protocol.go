@@ -71,7 +71,6 @@ func newPoolConn(fd int) *poolConn {
 // maxPassed is the highest number of fds that come with one message.
 const maxPassed = 4
 
-// Read implements io.Reader.
 func (c *poolConn) Read(p []byte) (int, error) {
 	if len(c.buf) == 0 {
 		n, fds, err := linux.ReceiveFDs(c.fd, c.mem[:], c.oob)
@@ -99,7 +98,6 @@ func (c *poolConn) receive() (kind byte, body []byte, fds []int, err error) {
 	return kind, body, fds, err
 }
 
-// send writes one message.
 func (c *poolConn) send(kind byte, body []byte) error {
 	b := frame(kind, body)
 	for len(b) > 0 {

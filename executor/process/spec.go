@@ -1,9 +1,10 @@
 package process
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -77,11 +78,11 @@ func (s Spec) encode() ([]byte, error) {
 
 func (s Spec) check() error {
 	if len(s.Argv) == 0 {
-		return &StartError{Step: StepExec, Path: "", Err: errors.New("empty argv")}
+		return &StartError{Step: StepExec, Err: errors.New("empty argv")}
 	}
 	for _, list := range [][]string{s.Argv, s.Env, {s.Dir}} {
 		for _, v := range list {
-			if bytes.IndexByte([]byte(v), 0) >= 0 {
+			if strings.Contains(v, "\x00") {
 				return &StartError{Step: StepExec, Path: v, Err: errors.New("it contains a NUL byte")}
 			}
 		}
@@ -94,15 +95,10 @@ type Step byte
 
 // The steps of a start.
 const (
-	// StepExec finds and executes the program.
-	StepExec Step = iota + 1
-	// StepDir enters the working directory.
-	StepDir
-	// StepUser changes to the user.
-	StepUser
-	// StepFork creates the process and its streams.
-	StepFork
-	// StepTerminal creates the terminal.
+	StepExec Step = iota + 1 // finds and executes the program
+	StepDir                  // enters the working directory
+	StepUser                 // changes to the user
+	StepFork                 // creates the process and its streams
 	StepTerminal
 )
 
@@ -116,18 +112,18 @@ type StartError struct {
 
 // Error names the step, the path and the cause.
 func (e *StartError) Error() string {
+	doing := fmt.Sprintf("execute %q", e.Path)
 	switch e.Step {
 	case StepDir:
-		return fmt.Sprintf("cannot enter the working directory %q: %v", e.Path, e.Err)
+		doing = fmt.Sprintf("enter the working directory %q", e.Path)
 	case StepUser:
-		return fmt.Sprintf("cannot change to the user: %v", e.Err)
+		doing = "change to the user"
 	case StepFork:
-		return fmt.Sprintf("cannot start a process: %v", e.Err)
+		doing = "start a process"
 	case StepTerminal:
-		return fmt.Sprintf("cannot create a terminal: %v", e.Err)
-	default:
-		return fmt.Sprintf("cannot execute %q: %v", e.Path, e.Err)
+		doing = "create a terminal"
 	}
+	return fmt.Sprintf("cannot %s: %v", doing, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -135,8 +131,7 @@ func (e *StartError) Unwrap() error { return e.Err }
 
 // NotFound reports whether there is no such program.
 func (e *StartError) NotFound() bool {
-	return e.Step == StepExec && (errors.Is(e.Err, syscall.ENOENT) ||
-		errors.Is(e.Err, syscall.ENOTDIR))
+	return e.Step == StepExec && isAny(e.Err, syscall.ENOENT, syscall.ENOTDIR)
 }
 
 // Errors of processes.
@@ -166,21 +161,18 @@ func (e *StartError) Code() dray.Code {
 		return dray.CodeBadCwd
 	case e.Step == StepUser:
 		return dray.CodeBadUser
-	case e.Step == StepTerminal && !isResourceLimit(e.Err):
-		return dray.CodeHelperMissing
+	case e.Step == StepTerminal && !isAny(e.Err, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,
+		syscall.ENOMEM):
+		return dray.CodeHelperMissing // no limit of the system was reached
 	case e.NotFound():
 		return dray.CodeExecutableNotFound
-	case errors.Is(e.Err, syscall.E2BIG):
-		return dray.CodeLimitExceeded
-	case e.Step == StepExec:
+	case e.Step == StepExec && !errors.Is(e.Err, syscall.E2BIG):
 		return dray.CodeNotExecutable
 	default:
 		return dray.CodeLimitExceeded
 	}
 }
 
-// isResourceLimit reports whether a limit of the system was reached.
-func isResourceLimit(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EMFILE) ||
-		errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+func isAny(err error, numbers ...syscall.Errno) bool {
+	return slices.ContainsFunc(numbers, func(n syscall.Errno) bool { return errors.Is(err, n) })
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -203,73 +204,46 @@ func GrowPipe(f *os.File, size int) {
 	})
 }
 
-// streams are our ends of the streams of a process: pipes, a terminal, or neither if the caller of
-// the pool has them.
+// streams are our ends of the streams of a process.
 type streams struct {
-	pipes    *Pipes
-	terminal *terminal
-	screen   *Output // of the terminal
+	stdin          io.WriteCloser
+	stdout, stderr io.Reader
+	terminal       *terminal // nil for none
+	finish         func()    // after the end of the process: ends the outputs and closes stdin
+	close          func()    // no process was started
+}
+
+// noStreams are the streams of a process whose caller has them.
+func noStreams() streams {
+	return streams{
+		stdin: noStream{}, stdout: noStream{}, stderr: noStream{}, finish: func() {}, close: func() {},
+	}
 }
 
 func newStreams(spec Spec) (ChildFiles, streams, error) {
 	if spec.Terminal != nil {
-		t, err := openTerminal(*spec.Terminal)
-		if err != nil {
-			return ChildFiles{}, streams{}, err
-		}
-		return t.childFiles(), streams{terminal: t, screen: NewOutput(t.master)}, nil
+		return newTerminalStreams(*spec.Terminal)
 	}
 	p, err := NewPipes()
 	if err != nil {
 		return ChildFiles{}, streams{}, err
 	}
-	return p.Child, streams{pipes: p}, nil
+	return p.Child, streams{
+		stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr, finish: p.Finish, close: p.Close,
+	}, nil
 }
 
-func (s streams) stdin() io.WriteCloser {
-	switch {
-	case s.pipes != nil:
-		return s.pipes.Stdin
-	case s.terminal != nil:
-		return s.terminal
-	default:
-		return noStream{}
+func newTerminalStreams(size dray.TerminalSize) (ChildFiles, streams, error) {
+	t, err := openTerminal(size)
+	if err != nil {
+		return ChildFiles{}, streams{}, err
 	}
-}
-
-func (s streams) stdout() io.Reader {
-	switch {
-	case s.pipes != nil:
-		return s.pipes.Stdout
-	case s.terminal != nil:
-		return s.screen
-	default:
-		return noStream{}
+	screen := NewOutput(t.master)
+	finish := func() {
+		_ = t.master.SetWriteDeadline(time.Now()) // blocked writers fail
+		screen.Finish()
 	}
-}
-
-func (s streams) stderr() io.Reader {
-	if s.pipes != nil {
-		return s.pipes.Stderr
-	}
-	return noStream{}
-}
-
-func (s streams) finish() {
-	switch {
-	case s.pipes != nil:
-		s.pipes.Finish()
-	case s.terminal != nil:
-		s.terminal.finish()
-		s.screen.Finish()
-	}
-}
-
-func (s streams) close() {
-	switch {
-	case s.pipes != nil:
-		s.pipes.Close()
-	case s.terminal != nil:
-		s.terminal.close()
-	}
+	return ChildFiles{t.slave, t.slave, t.slave}, streams{
+		stdin: t, stdout: screen, stderr: noStream{}, terminal: t, finish: finish, close: t.close,
+	}, nil
 }

@@ -170,24 +170,21 @@ func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
 	if !stop() {
 		return 0, fmt.Errorf("start a process: %w", context.Cause(ctx))
 	}
+	failure := &StartError{}
 	switch {
 	case err != nil:
 		return 0, ErrLost
 	case kind == msgFailed:
-		failure := &StartError{}
-		if err := pack.Decode(body, failure, packStartError); err != nil {
-			return 0, err
+		if err = pack.Decode(body, failure, packStartError); err == nil {
+			err = failure
 		}
-		s.replied = true
-		return 0, failure
-	case kind != msgStarted:
-		return 0, errMalformed
+	case kind == msgStarted:
+		err = pack.Decode(body, &pid, pack.Int)
+	default:
+		err = errMalformed
 	}
-	if err := pack.Decode(body, &pid, pack.Int); err != nil {
-		return 0, err
-	}
-	s.replied = true
-	return pid, nil
+	s.replied = err == nil || err == failure //nolint:errorlint // the decoded one
+	return pid, err
 }
 
 // exited waits for the end of the call.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -96,9 +95,6 @@ func (t *terminal) resize(size dray.TerminalSize) error {
 	return nil
 }
 
-// childFiles are the terminal, three times.
-func (t *terminal) childFiles() ChildFiles { return ChildFiles{t.slave, t.slave, t.slave} }
-
 func (t *terminal) close() {
 	_ = t.master.Close()
 	if t.slave != nil {
@@ -106,7 +102,6 @@ func (t *terminal) close() {
 	}
 }
 
-// Write implements io.Writer.
 func (t *terminal) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,9 +115,6 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish makes blocked writers fail when the tool has ended.
-func (t *terminal) finish() { _ = t.master.SetWriteDeadline(time.Now()) }
-
 // Close writes the terminal's end-of-file character. The terminal treats it as end of file at the
 // start of a line only: in the middle of a line the first one passes on what was written, and the
 // second one is the end of file. Close blocks until the tool has read what was written before, or
@@ -135,14 +127,14 @@ func (t *terminal) Close() error {
 	}
 	t.closed = true
 	end, canonical, err := t.endOfFile()
-	switch {
-	case err != nil || end == 0: // the tool has ended, or has disabled the character
+	if err != nil || end == 0 { // the tool has ended, or has disabled the character
 		return nil
-	case canonical && t.midLine:
-		_, err = t.master.Write([]byte{end, end})
-	default:
-		_, err = t.master.Write([]byte{end})
 	}
+	text := []byte{end}
+	if canonical && t.midLine {
+		text = append(text, end)
+	}
+	_, err = t.master.Write(text)
 	if errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) ||
 		errors.Is(err, unix.EIO) {
 		return nil

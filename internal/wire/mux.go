@@ -83,9 +83,10 @@ func (m *Mux) CanPassFDs() bool { return m.socket != nil }
 // returns the reason.
 func (m *Mux) Run() error {
 	var watching sync.WaitGroup
-	watching.Go(func() { m.goRecovered(m.livenessLoop) })
-	watching.Go(func() { m.goRecovered(m.pingLoop) })
-	m.fail(recoverPanic(m.read))
+	for _, loop := range []func() error{m.livenessLoop, m.pingLoop} {
+		watching.Go(func() { m.Fail(recoverPanic(loop)) })
+	}
+	m.Fail(recoverPanic(m.read))
 	if m.socket != nil {
 		m.socket.discard()
 	}
@@ -95,7 +96,7 @@ func (m *Mux) Run() error {
 }
 
 // Close ends the connection and every stream on it.
-func (m *Mux) Close() { m.fail(ErrClosed) }
+func (m *Mux) Close() { m.Fail(ErrClosed) }
 
 // Done is closed when the connection has ended.
 func (m *Mux) Done() <-chan struct{} { return m.failed }
@@ -107,10 +108,8 @@ func (m *Mux) Err() error {
 	return m.err
 }
 
-// Fail ends the connection with the reason err.
-func (m *Mux) Fail(err error) { m.fail(err) }
-
-func (m *Mux) fail(err error) {
+// Fail ends the connection with the reason err, unless it has ended.
+func (m *Mux) Fail(err error) {
 	m.mu.Lock()
 	if m.err != nil {
 		m.mu.Unlock()
@@ -190,27 +189,27 @@ func (m *Mux) writeLocked(frames []byte, files []*os.File) (err error) {
 		err = m.socket.writeWithFDs(frames, files)
 	}
 	if err != nil {
-		m.fail(err)
+		m.Fail(err)
 	}
 	return err
 }
 
 // pingLoop sends pings and pongs. The reader must not write: if both sides did and their buffers
 // were full, both would block forever.
-func (m *Mux) pingLoop() {
+func (m *Mux) pingLoop() error {
 	tick := time.NewTicker(max(m.cfg.Lease/6, time.Millisecond))
 	defer tick.Stop()
 	for {
 		typ := framePing
 		select {
 		case <-m.failed:
-			return
+			return m.Err()
 		case <-m.pong:
 			typ = framePong
 		case <-tick.C:
 		}
-		if m.send(header{typ: typ}, nil) != nil {
-			return
+		if err := m.send(header{typ: typ}, nil); err != nil {
+			return err
 		}
 	}
 }
@@ -288,11 +287,10 @@ func (m *Mux) acceptPassed(id uint32, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := m.accept(id, payload, files); err != nil {
+	if err = m.accept(id, payload, files); err != nil {
 		closeFiles(files)
-		return err
 	}
-	return nil
+	return err
 }
 
 func (m *Mux) accept(id uint32, payload []byte, files []*os.File) error {
@@ -352,13 +350,53 @@ func recoverPanic(work func() error) (err error) {
 	return work()
 }
 
-// goRecovered calls work and ends the connection if it panics.
-func (m *Mux) goRecovered(work func()) {
-	err := recoverPanic(func() error {
-		work()
-		return nil
-	})
-	if err != nil {
-		m.fail(err)
+// checksPerLease is the number of times in a lease that a side checks its peer.
+const checksPerLease = 12
+
+// livenessMonitor sums up the time in which a peer sent nothing, and in which it read nothing. The
+// time between two checks counts for two intervals at most: a side that was stopped, or had no
+// processor, has not read what the peer sent meanwhile.
+type livenessMonitor struct {
+	interval     time.Duration
+	last         time.Duration // the last check
+	writing      int64         // the number of the current write then, 0 for none
+	silent       time.Duration
+	writeStalled time.Duration
+}
+
+// observe adds one check at the time now: whether a frame was received since the last one, and the
+// number of the current write.
+func (a *livenessMonitor) observe(now time.Duration, received bool, writing int64) {
+	elapsed := min(now-a.last, 2*a.interval)
+	if a.silent += elapsed; received {
+		a.silent = 0
+	}
+	if a.writeStalled += elapsed; writing == 0 || writing != a.writing {
+		a.writeStalled = 0
+	}
+	a.last, a.writing = now, writing
+}
+
+// livenessLoop ends the connection of a peer that sends nothing, or reads nothing, for a lease. It
+// does not write, because a write could block.
+func (m *Mux) livenessLoop() error {
+	interval := max(m.cfg.Lease/checksPerLease, time.Millisecond)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	start, peer := time.Now(), livenessMonitor{interval: interval}
+	for {
+		select {
+		case <-m.failed:
+			return m.Err()
+		case <-tick.C:
+		}
+		m.pings.Store(0)
+		peer.observe(time.Since(start), m.frameSeen.Swap(false), m.inWrite.Load())
+		switch {
+		case peer.writeStalled > m.cfg.Lease:
+			return ErrWriteTimeout
+		case peer.silent > m.cfg.Lease:
+			return ErrPeerTimeout
+		}
 	}
 }

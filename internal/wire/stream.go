@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 )
 
 // maxQueued bounds the messages of one stream that were not received yet.
@@ -24,12 +25,13 @@ type Stream struct {
 	out      [channels]sendWindow
 	files    []*os.File // passed with the first message; used by Accept
 
-	mu         sync.Mutex
-	err        error
-	closed     bool // Close was called
-	peerClosed bool
-	onEnd      func()
-	onMessage  func([]byte, error) // set by ReceiveFunc until it is called
+	peerClosed atomic.Bool
+
+	mu        sync.Mutex
+	err       error
+	closed    bool // Close was called
+	onEnd     func()
+	onMessage func([]byte, error) // set by ReceiveFunc until it is called
 }
 
 func newStream(m *Mux, id uint32) *Stream {
@@ -42,8 +44,10 @@ func newStream(m *Mux, id uint32) *Stream {
 }
 
 // Send sends a message.
-func (s *Stream) Send(message Message) error {
-	return s.mux.send(header{stream: s.id, typ: frameMessage}, encode(message))
+func (s *Stream) Send(message Message) error { return s.send(frameMessage, 0, encode(message)) }
+
+func (s *Stream) send(typ frameType, channel uint8, payload []byte) error {
+	return s.mux.send(header{stream: s.id, typ: typ, channel: channel}, payload)
 }
 
 // SendLast sends a message and closes the stream, in one write.
@@ -77,14 +81,9 @@ func (s *Stream) Receive() ([]byte, error) {
 	select {
 	case b := <-s.messages:
 		return b, nil
-	default:
-	}
-	select {
-	case b := <-s.messages:
-		return b, nil
 	case <-s.done:
 	}
-	select {
+	select { // what was received before the end
 	case b := <-s.messages:
 		return b, nil
 	default:
@@ -155,11 +154,8 @@ func (s *Stream) Close() {
 	if !s.startClose() {
 		return
 	}
-	s.mu.Lock()
-	peerClosed := s.peerClosed
-	s.mu.Unlock()
-	if !peerClosed { // else the peer has dropped the stream
-		_ = s.mux.send(header{stream: s.id, typ: frameClose}, nil)
+	if !s.peerClosed.Load() { // else the peer has dropped the stream
+		_ = s.send(frameClose, 0, nil)
 	}
 	s.abort(ErrClosed)
 }
@@ -167,17 +163,17 @@ func (s *Stream) Close() {
 // startClose reports whether this is the first call, and drops the stream then.
 func (s *Stream) startClose() bool {
 	s.mu.Lock()
-	again := s.closed
+	first := !s.closed
 	s.closed = true
 	s.mu.Unlock()
-	if !again {
+	if first {
 		s.drop()
 	}
-	return !again
+	return first
 }
 
-// Discard ends the stream on this side alone, without a frame. It is for a stream whose last message
-// has arrived: the peer ends it as well.
+// Discard ends the stream on this side alone, without a frame. It is for a stream whose last
+// message has arrived: the peer ends it as well.
 func (s *Stream) Discard() {
 	if s.startClose() {
 		s.abort(ErrClosed)
@@ -238,9 +234,7 @@ func (s *Stream) handle(h header, payload []byte) error {
 	case frameStopSending:
 		s.out[h.channel].end(ErrStopSending)
 	case frameClose:
-		s.mu.Lock()
-		s.peerClosed = true
-		s.mu.Unlock()
+		s.peerClosed.Store(true)
 		s.drop()
 		s.abort(io.EOF)
 	}
@@ -318,7 +312,7 @@ func (b *recvBuffer) Read(p []byte) (int, error) {
 	}
 	b.mu.Unlock()
 	if grant > 0 {
-		_ = b.stream.mux.send(header{stream: b.stream.id, typ: frameWindowUpdate, channel: b.channel},
+		_ = b.stream.send(frameWindowUpdate, b.channel, //nolint:gosec // at most Window
 			binary.LittleEndian.AppendUint32(nil, uint32(grant)))
 	}
 	return n, nil
@@ -327,15 +321,14 @@ func (b *recvBuffer) Read(p []byte) (int, error) {
 // Close makes the sender stop.
 func (b *recvBuffer) Close() error {
 	b.mu.Lock()
-	tell := !b.closed && b.err == nil
+	ended := b.closed || b.err != nil
 	b.closed, b.data, b.off = true, nil, 0
 	b.mu.Unlock()
 	b.readable.Broadcast()
-	if tell {
-		return b.stream.mux.send(header{stream: b.stream.id, typ: frameStopSending, channel: b.channel},
-			nil)
+	if ended {
+		return nil
 	}
-	return nil
+	return b.stream.send(frameStopSending, b.channel, nil)
 }
 
 // sendWindow is the number of bytes that may be sent on a channel.
@@ -395,8 +388,7 @@ func (b *sendWindow) Write(p []byte) (written int, err error) {
 		if err != nil {
 			return written, err
 		}
-		if err := b.stream.mux.send(header{stream: b.stream.id, typ: frameData, channel: b.channel},
-			p[:n]); err != nil {
+		if err := b.stream.send(frameData, b.channel, p[:n]); err != nil {
 			return written, err
 		}
 		written += n
@@ -405,16 +397,15 @@ func (b *sendWindow) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// Close sends end of file, once.
 func (b *sendWindow) Close() error {
 	b.mu.Lock()
-	first := b.err == nil
-	if first {
+	ended := b.err != nil
+	if !ended {
 		b.err = io.ErrClosedPipe
 	}
 	b.mu.Unlock()
-	if !first {
+	if ended {
 		return nil
 	}
-	return b.stream.mux.send(header{stream: b.stream.id, typ: frameEOF, channel: b.channel}, nil)
+	return b.stream.send(frameEOF, b.channel, nil)
 }

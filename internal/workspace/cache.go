@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -140,10 +141,7 @@ func (m *Manager) lookupCached(req request) dray.Environment {
 // repository.
 func (m *Manager) fingerprint(req request) string {
 	named := m.cfg.Named[req.name]
-	folder := req.workspace
-	if folder == "" {
-		folder = named.Workspace
-	}
+	folder := cmp.Or(req.workspace, named.Workspace)
 	paths := []string{filepath.Join(m.cfg.State, "trust.json")}
 	switch {
 	case filepath.IsAbs(named.Config):

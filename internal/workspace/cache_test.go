@@ -9,9 +9,9 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// RT-02: a tool that removes the configuration which it sees through the mount does not send the
-// next call to the host. Neither does one whose daemon has started anew.
-func TestRemovedConfigurationIsNoWayToTheHost(t *testing.T) {
+// A tool that removes the configuration through the mount does not route the next call to the host,
+// not even after a restart of the daemon (RT-02).
+func TestNearest_ConfigurationRemoved(t *testing.T) {
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "dray-test/busybox:latest", "remoteUser": "root"}`)
 	w.trustIt(dir)
@@ -30,18 +30,18 @@ func TestRemovedConfigurationIsNoWayToTheHost(t *testing.T) {
 	}
 	_, err := w.env(request{workspace: dir})
 	wantCode(t, "without its configuration", err, dray.CodeNoDevcontainer)
-	anew := newFixture(t, Config{})
-	if folder, ok := anew.Nearest(sub, "/"); !ok || folder != dir {
-		t.Errorf("a new daemon: got %q, %v", folder, ok)
+	restarted := newFixture(t, Config{})
+	if folder, ok := restarted.Nearest(sub, "/"); !ok || folder != dir {
+		t.Errorf("after a restart: got %q, %v", folder, ok)
 	}
-	if folder, ok := anew.Nearest(t.TempDir(), "/"); ok {
-		t.Errorf("a folder that never had a container leads to %q", folder)
+	if folder, ok := restarted.Nearest(t.TempDir(), "/"); ok {
+		t.Errorf("the workspace of a directory without a container is %q", folder)
 	}
 }
 
-// EX-01: an image that names a workspace in its labels gets none of its calls, however new its
-// container is.
-func TestImageThatClaimsAWorkspace(t *testing.T) {
+// A container whose image sets the labels of a workspace receives none of its calls, even if it is
+// newer than the workspace's own (EX-01).
+func TestFindByLabels_LabelsOfImage(t *testing.T) {
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "dray-test/busybox:latest", "remoteUser": "root"}`)
 	w.trustIt(dir)
@@ -52,7 +52,7 @@ func TestImageThatClaimsAWorkspace(t *testing.T) {
 	if err := os.WriteFile(build+"/Dockerfile", []byte(dockerfile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("DOCKER_BUILDKIT", "0") // no registry is needed, and no plugin
+	t.Setenv("DOCKER_BUILDKIT", "0") // the classic builder needs neither registry nor plugin
 	const image = "dray-test/impostor:latest"
 	w.docker("build", "-q", "-t", image, build)
 	t.Cleanup(func() { w.docker("rmi", "-f", image) })

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -125,11 +126,7 @@ func NewHostProvider(h Host) Provider { return hostProvider{h} }
 func (h hostProvider) Environment(_ context.Context, _ dray.Route, inv dray.Invocation,
 	_ func(phase, message string),
 ) (dray.Environment, error) {
-	dir := inv.Workspace
-	if dir == "" {
-		dir = inv.Cwd
-	}
-	return h.host.Environment(dir), checkWorkspaceDir(inv.Workspace)
+	return h.host.Environment(cmp.Or(inv.Workspace, inv.Cwd)), checkWorkspaceDir(inv.Workspace)
 }
 
 // IsCurrent reports true: the host does not change.
@@ -142,7 +139,7 @@ func (h hostProvider) Check(_ context.Context, _ dray.Route, inv dray.Invocation
 		return err
 	}
 	dir := inv.Cwd
-	if dir == "" || !filepath.IsAbs(dir) {
+	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(inv.Workspace, dir)
 	}
 	return h.host.Check(dir)

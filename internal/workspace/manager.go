@@ -152,7 +152,14 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 	if err != nil {
 		return nil, err
 	}
-	c, err := m.findExisting(ctx, req, loc)
+	c, err := m.find(ctx, req, loc, func() (devcontainer.ContainerInfo, error) {
+		c, found, err := m.findByLabels(ctx, loc)
+		if err == nil && !found {
+			err = dray.Errorf(dray.CodeContainerUnavailable, "workspace %s has no container yet",
+				loc.Workspace).WithHint("run `dray workspace up %s`", loc.Workspace)
+		}
+		return c, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -160,17 +167,14 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 	return spec.Mounts, err
 }
 
-func (m *Manager) findExisting(ctx context.Context, req request, loc devcontainer.Location,
+// find returns the container of a request. ofWorkspace returns that of a workspace.
+func (m *Manager) find(ctx context.Context, req request, loc devcontainer.Location,
+	ofWorkspace func() (devcontainer.ContainerInfo, error),
 ) (devcontainer.ContainerInfo, error) {
 	if !m.byWorkspace(req) {
 		return m.findNamed(ctx, req, loc)
 	}
-	c, found, err := m.findByLabels(ctx, loc)
-	if err == nil && !found {
-		err = dray.Errorf(dray.CodeContainerUnavailable, "workspace %s has no container yet",
-			loc.Workspace).
-			WithHint("run `dray workspace up %s`", loc.Workspace)
-	}
+	c, err := ofWorkspace()
 	if err != nil {
 		return c, err
 	}
@@ -185,14 +189,9 @@ func (m *Manager) resolve(ctx context.Context, req request, progress func(phase,
 	if err != nil {
 		return nil, none, err
 	}
-	var c devcontainer.ContainerInfo
-	if m.byWorkspace(req) {
-		if c, err = m.ensureRunning(ctx, loc, progress); err == nil {
-			c, err = m.findService(ctx, c, req.name)
-		}
-	} else {
-		c, err = m.findNamed(ctx, req, loc)
-	}
+	c, err := m.find(ctx, req, loc, func() (devcontainer.ContainerInfo, error) {
+		return m.ensureRunning(ctx, loc, progress)
+	})
 	if err != nil {
 		return nil, none, err
 	}
@@ -391,8 +390,7 @@ func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summar
 	}
 	summary, err := m.trust.Trust(ctx, loc)
 	if err == nil {
-		m.log.Info("workspace trusted", zap.String("workspace", folder),
-			zap.String("hash", summary.Hash))
+		m.log.Info("workspace trusted", zap.String("workspace", folder), zap.String("hash", summary.Hash))
 	}
 	return summary, err
 }
@@ -405,4 +403,54 @@ func (m *Manager) Trusted(ctx context.Context, folder string) bool {
 	}
 	trusted, _, err := m.trust.IsTrusted(ctx, loc)
 	return err == nil && trusted
+}
+
+// Action is a change of a workspace that a caller may ask for.
+type Action string
+
+// The actions.
+const (
+	ActionUp    Action = "up"
+	ActionStop  Action = "stop"
+	ActionTrust Action = "trust"
+)
+
+// Run performs an action on a workspace, given by an id of the list or by its absolute directory. It
+// reports the progress of ActionUp and returns the state of the workspace afterwards. ActionTrust
+// needs no engine.
+func (m *Manager) Run(ctx context.Context, action Action, id string,
+	progress func(phase, message string),
+) (Info, error) {
+	folder, err := m.Folder(ctx, id)
+	if err != nil {
+		return Info{}, err
+	}
+	switch action {
+	case ActionUp:
+		err = m.Up(ctx, folder, progress)
+	case ActionStop:
+		err = m.Stop(ctx, folder)
+	case ActionTrust:
+		return m.trustAndDescribe(ctx, folder)
+	default:
+		err = dray.Errorf(dray.CodeInternal, "unknown action %q", action)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	return m.Get(ctx, folder)
+}
+
+func (m *Manager) trustAndDescribe(ctx context.Context, folder string) (Info, error) {
+	summary, err := m.Trust(ctx, folder)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := m.Get(ctx, folder)
+	if dray.CodeOf(err) == dray.CodeEngineUnavailable {
+		info = Info{ID: ID(folder), Folder: folder, State: Discovered, Trusted: true}
+		err = nil // the trust is stored; the state of the container is unknown
+	}
+	info.Trust = &summary
+	return info, err
 }

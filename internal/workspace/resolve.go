@@ -36,10 +36,7 @@ func (r *resolver) byWorkspace(req request) bool {
 // locate returns the configuration that a request is for, the zero Location without a workspace.
 func (r *resolver) locate(req request) (devcontainer.Location, error) {
 	named := r.cfg.Named[req.name]
-	folder := req.workspace
-	if folder == "" {
-		folder = named.Workspace
-	}
+	folder := cmp.Or(req.workspace, named.Workspace)
 	if named.Workspace != "" && !sameFolder(folder, named.Workspace) {
 		return devcontainer.Location{}, dray.Errorf(dray.CodeRouteConflict,
 			"container %s belongs to workspace %s, not to %s", req.name, named.Workspace, folder).

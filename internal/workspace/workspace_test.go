@@ -20,9 +20,9 @@ import (
 
 const plainConfig = `{"image": "` + busybox + `", "remoteEnv": {"GREETING": "%s", "FROM_HOST": "${localEnv:DRAY_TEST_X}"}, "userEnvProbe": "none"}`
 
-// RT-08, RT-09, PM-14: an untrusted workspace is not brought up; a trusted one is, once, however
-// many ask; then it follows what changes.
-func TestLifeOfAWorkspace(t *testing.T) {
+// An untrusted workspace is not brought up. A trusted one is, once for all concurrent callers. Then
+// changes of its configuration, trust and container take effect (RT-08, RT-09, PM-14).
+func TestEnvironment_LifeOfWorkspace(t *testing.T) {
 	w := newFixture(t, Config{LocalEnv: map[string]string{"DRAY_TEST_X": "configured"}})
 	dir := w.project(fmt.Sprintf(plainConfig, "hello"))
 	req := request{workspace: dir}
@@ -43,7 +43,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	all.Wait()
 	ids := w.containers(devcontainer.LabelFolder + "=" + dir)
 	if len(ids) != 1 {
-		t.Fatalf("20 callers made %d containers", len(ids))
+		t.Fatalf("20 callers created %d containers", len(ids))
 	}
 	if got := w.sh(req,
 		"echo $GREETING $FROM_HOST; pwd"); got != "hello configured\n/workspaces/"+filepath.Base(dir) {
@@ -58,17 +58,17 @@ func TestLifeOfAWorkspace(t *testing.T) {
 		t.Errorf("mounts are %+v", m)
 	}
 	if again, err := w.env(req); err != nil || again != env {
-		t.Errorf("a warm call asks again: %v", err)
+		t.Errorf("the environment is not cached: %v", err)
 	}
 
-	// The caller's own value goes before the configured one.
+	// the caller's value overrides the configured one
 	if got := w.sh(request{workspace: dir, localEnv: map[string]string{"DRAY_TEST_X": "caller's"}},
 		"echo $FROM_HOST"); got != "caller's" {
 		t.Errorf("got %q", got)
 	}
 
-	// An edit counts at once, and takes the trust with it: the container is used all the same, without
-	// the host's variables.
+	// an edit takes effect at once and ends the trust: the container is used, without the variables of
+	// the host
 	w.write(dir, fmt.Sprintf(plainConfig, "edited"))
 	if got := w.sh(req, "echo $GREETING:$FROM_HOST"); got != "edited:" {
 		t.Errorf("after an edit: got %q", got)
@@ -82,14 +82,15 @@ func TestLifeOfAWorkspace(t *testing.T) {
 		t.Errorf("trusted again: got %q", got)
 	}
 
-	// So it does in any other file that the trust is bound to, although the container's configuration
-	// is as it was.
+	// so does a change of any other trust input, although the configuration is unchanged
 	for _, change := range []func() error{
 		func() error { return os.Mkdir(dir+"/.devcontainer", 0o755) },
 		func() error { return os.WriteFile(dir+"/.devcontainer/post.sh", []byte("evil\n"), 0o755) },
 		func() error { return os.WriteFile(dir+"/.devcontainer/post.sh", []byte("more\n"), 0o755) },
 		func() error { return os.Mkdir(dir+"/.devcontainer/more", 0o755) },
-		func() error { return os.WriteFile(dir+"/.devcontainer/more/Dockerfile", []byte("FROM evil\n"), 0o600) },
+		func() error {
+			return os.WriteFile(dir+"/.devcontainer/more/Dockerfile", []byte("FROM evil\n"), 0o600)
+		},
 	} {
 		w.trustIt(dir)
 		if got := w.sh(req, "echo $FROM_HOST"); got != "configured" {
@@ -110,7 +111,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	}
 	w.trustIt(dir)
 
-	// Stopped by us, it is started again; removed behind our back, it is made anew.
+	// a stopped container is started, and a removed one is created again
 	if err := w.Stop(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
@@ -128,17 +129,17 @@ func TestLifeOfAWorkspace(t *testing.T) {
 		t.Errorf("after removal: %q, before %q", now, ids)
 	}
 
-	// Paused, it is left alone.
+	// a paused container stays paused
 	id := w.containers(devcontainer.LabelFolder + "=" + dir)[0]
 	w.docker("pause", id)
 	_, _, err = w.resolve(t.Context(), req, noProgress)
 	w.docker("unpause", id)
 	wantCode(t, "paused", err, dray.CodeContainerUnavailable)
 
-	// What does not belong together is refused.
+	// a container of another workspace is refused
 	other := w.project(fmt.Sprintf(plainConfig, "other"))
 	_, err = w.env(request{workspace: other, name: id})
-	wantCode(t, "another's container", err, dray.CodeRouteConflict)
+	wantCode(t, "the container of another workspace", err, dray.CodeRouteConflict)
 	if got := w.sh(request{workspace: dir, name: id}, "echo $GREETING"); got != "edited" {
 		t.Errorf("its own container by id: got %q", got)
 	}
@@ -146,7 +147,7 @@ func TestLifeOfAWorkspace(t *testing.T) {
 	wantCode(t, "the beginning of an id", err, dray.CodeContainerNotFound)
 }
 
-// retry runs a call until the news of a change has come in: the engine tells of it a moment later.
+// retry repeats a call until it succeeds: the events of the engine are received a moment later.
 func (w fixture) retry(req request) {
 	w.t.Helper()
 	var err error
@@ -164,8 +165,8 @@ func (w fixture) retry(req request) {
 	w.t.Fatal(err)
 }
 
-// A failed `up` says what failed, and the leftovers of one that was killed are swept.
-func TestFailedUp(t *testing.T) {
+// A failed `up` reports what failed. The files of one that was killed are removed at the start.
+func TestUp_Fails(t *testing.T) {
 	state := t.TempDir()
 	left := filepath.Join(state, "run", "up-123", "devcontainer.json")
 	if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
@@ -173,7 +174,7 @@ func TestFailedUp(t *testing.T) {
 	}
 	w := newFixture(t, Config{State: state})
 	if _, err := os.Stat(filepath.Dir(left)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a leftover stays: %v", err)
+		t.Errorf("a file of a killed up was not removed: %v", err)
 	}
 	dir := w.project(`{"image": "` + busybox + `", "postCreateCommand": "echo this is why; exit 7"}`)
 	w.trustIt(dir)
@@ -184,12 +185,12 @@ func TestFailedUp(t *testing.T) {
 	}
 }
 
-// Containers by name and by label, running or not, and the closed manager.
-func TestNamedContainers(t *testing.T) {
+// Containers are found by id, name and label.
+func TestEnvironment_NamedContainers(t *testing.T) {
 	w := newFixture(t, Config{Named: map[string]Named{
-		"byid": {ID: "dray-ws-test-a"}, "bylabel": {Label: "dev.dray.test=" +
-			"ws"}, "nolabel": {Label: "dev.dray.test=none"},
-		"absent": {ID: "dray-ws-test-none"}, "space": {Workspace: "/some/where"},
+		"byid": {ID: "dray-ws-test-a"}, "bylabel": {Label: "dev.dray.test=ws"},
+		"nolabel": {Label: "dev.dray.test=none"}, "absent": {ID: "dray-ws-test-none"},
+		"space": {Workspace: "/some/where"},
 	}})
 	a := w.docker("run", "-d", "--name", "dray-ws-test-a", "--label", "dev.dray.test=ws", "--init",
 		"--network", "none", busybox, "sleep", "1000000")
@@ -209,12 +210,12 @@ func TestNamedContainers(t *testing.T) {
 	wantCode(t, "another workspace's name", err, dray.CodeRouteConflict)
 	w.docker("kill", a)
 	_, _, err = w.resolve(t.Context(), request{name: "byid"}, noProgress)
-	wantCode(t, "a stopped container that is not ours", err, dray.CodeContainerUnavailable)
+	wantCode(t, "a stopped container of no workspace", err, dray.CodeContainerUnavailable)
 }
 
-// A workspace below the top of a repository runs in its own folder there, and paths of the whole
+// A workspace below the root of a repository runs in its own directory, and paths of the whole
 // repository are mapped.
-func TestGitSubfolder(t *testing.T) {
+func TestEnvironment_GitSubdirectory(t *testing.T) {
 	w := newFixture(t, Config{})
 	top := w.project("{}")
 	dir := top + "/sub/app"
@@ -237,8 +238,8 @@ func TestGitSubfolder(t *testing.T) {
 	}
 }
 
-// containers.NAME.service chooses another service of the workspace's compose project.
-func TestService(t *testing.T) {
+// containers.NAME.service selects another service of the workspace's compose project.
+func TestEnvironment_ComposeService(t *testing.T) {
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "` + busybox + `", "workspaceFolder": "/", "userEnvProbe": "none"}`)
 	run := func(labels ...string) string {
@@ -262,16 +263,14 @@ func TestService(t *testing.T) {
 	run(labelService+"=db", labelOneOff+"=True", labelNumber+"=0")
 	db := run(labelService+"=db", labelNumber+"=1")
 	w.cfg.Named = map[string]Named{
-		"app": {Workspace: dir, Service: "app"}, "db": {
-			Workspace: dir,
-			Service:   "db",
-		}, "gone": {Workspace: dir, Service: "gone"}, "plain": {Workspace: dir},
+		"app": {Workspace: dir, Service: "app"}, "db": {Workspace: dir, Service: "db"},
+		"missing": {Workspace: dir, Service: "missing"}, "plain": {Workspace: dir},
 	}
 	for name, want := range map[string]string{"app": app, "db": db, "plain": app} {
 		if got := w.sh(request{name: name}, "hostname"); got != want[:12] {
 			t.Errorf("%s: got %q, want %q", name, got, want[:12])
 		}
 	}
-	_, err := w.env(request{name: "gone"})
-	wantCode(t, "a service that is not there", err, dray.CodeContainerNotFound)
+	_, err := w.env(request{name: "missing"})
+	wantCode(t, "a missing service", err, dray.CodeContainerNotFound)
 }

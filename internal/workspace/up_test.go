@@ -13,62 +13,63 @@ import (
 	"github.com/dray-dev/dray/internal/admission"
 )
 
-// hangingCLI makes the `up` of a world one that says a line and hangs.
+// hangingCLI makes `up` print a line and hang.
 func (w fixture) hangingCLI() {
 	w.t.Helper()
 	cli := filepath.Join(w.t.TempDir(), "devcontainer")
-	script := "#!/bin/sh\necho '{\"type\":\"text\",\"level\":3,\"text\":\"pulling for ever\"}' >&2\nexec sleep 1000\n"
+	script := `#!/bin/sh
+echo '{"type":"text","level":3,"text":"pulling for ever"}' >&2
+exec sleep 1000
+`
 	if err := os.WriteFile(cli, []byte(script), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
 	w.cfg.CLI = cli
 }
 
-// signals is a sink that tells when it hears of the first progress. With panics it panics then.
-type signals struct {
+// progressSink closes begun at the first progress, and panics then if panics is set.
+type progressSink struct {
 	dray.Sink
 	once   *sync.Once
 	begun  chan struct{}
 	panics bool
 }
 
-func newSignals(panics bool) signals {
-	return signals{dray.Discard, new(sync.Once), make(chan struct{}), panics}
+func newProgressSink(panics bool) progressSink {
+	return progressSink{dray.Discard, new(sync.Once), make(chan struct{}), panics}
 }
 
-func (s signals) Progress(string, string) {
+func (s progressSink) Progress(string, string) {
 	s.once.Do(func() { close(s.begun) })
 	if s.panics {
-		panic("planted in the progress")
+		panic("a panic in progress")
 	}
 }
 
-// ended is a call's executor that has nothing to do.
-var ended = dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result,
-	error,
-) {
+// noop is an executor of calls that do nothing.
+var noop = dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 	return dray.Result{}, nil
 })
 
-// EX-13: a workspace that is being brought up holds no slot that another call needs, and what hangs
-// there ends with devcontainer.up_timeout and says what to do.
-func TestUpHoldsNoTurn(t *testing.T) {
+// A call holds no slot while its workspace is brought up. An `up` that hangs ends after
+// devcontainer.up_timeout, with a hint (EX-13).
+func TestUp_HoldsNoSlot(t *testing.T) {
 	w := newFixture(t, Config{UpTimeout: 3 * time.Second})
 	w.hangingCLI()
 	dir := w.project(`{"image": "` + busybox + `"}`)
 	w.trustIt(dir)
 	gate := admission.New(admission.Limits{Concurrent: 1, PerContainer: 1, Queue: 1})
-	chain := gate.Executor(w.environments.Executor(ended, gate.Acquire))
-	waits, failed := newSignals(false), make(chan error, 1)
+	chain := gate.Executor(w.environments.Executor(noop, gate.Acquire))
+	sink, failed := newProgressSink(false), make(chan error, 1)
 	go func() {
 		route := dray.Route{Environment: dray.KindContainer, Workspace: dir}
-		_, err := chain.Execute(t.Context(), dray.Call{Route: route}, waits)
+		_, err := chain.Execute(t.Context(), dray.Call{Route: route}, sink)
 		failed <- err
 	}()
-	<-waits.begun
+	<-sink.begun
 	if _, err := chain.Execute(t.Context(), dray.Call{Route: dray.Route{Environment: dray.KindHost}},
 		dray.Discard); err != nil {
-		t.Errorf("a call for the host, while a workspace is brought up: %v", err)
+		t.Errorf("a call for the host while a workspace is brought up: %v", err)
 	}
 	err := <-failed
 	wantCode(t, "an up that hangs", err, dray.CodeContainerFailed)
@@ -78,14 +79,13 @@ func TestUpHoldsNoTurn(t *testing.T) {
 	}
 }
 
-// EX-18: a caller whose sink panics while a workspace is brought up ends its own call, and nobody
-// else's waiting.
-func TestPanicOfOneWhoWaits(t *testing.T) {
+// A panic of a caller's sink while a workspace is brought up ends only that call (EX-18).
+func TestSubscriberPanicFailsOnlyItsOwnCall(t *testing.T) {
 	w := newFixture(t, Config{UpTimeout: 3 * time.Second})
 	w.hangingCLI()
 	dir := w.project(`{"image": "` + busybox + `"}`)
 	w.trustIt(dir)
-	bad, good := newSignals(true), newSignals(false)
+	bad, good := newProgressSink(true), newProgressSink(false)
 	raised, failed := make(chan any, 1), make(chan error, 1)
 	go func() {
 		defer func() { raised <- recover() }()
@@ -95,11 +95,10 @@ func TestPanicOfOneWhoWaits(t *testing.T) {
 		_, err := w.environment(t.Context(), request{workspace: dir}, good.Progress)
 		failed <- err
 	}()
-	if p, _ := (<-raised).(error); p == nil ||
-		!strings.Contains(p.Error(), "planted in the progress") ||
-		!strings.Contains(p.Error(), "turns_test.go") {
-		t.Errorf("raised %v", p)
+	if p, _ := (<-raised).(error); p == nil || !strings.Contains(p.Error(), "a panic in progress") ||
+		!strings.Contains(p.Error(), "up_test.go") {
+		t.Errorf("panicked with %v", p)
 	}
 	<-good.begun
-	wantCode(t, "the other one", <-failed, dray.CodeContainerFailed)
+	wantCode(t, "the other call", <-failed, dray.CodeContainerFailed)
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// PM-14: configured mappings go with their container, however a call names it, and before its real
-// mounts.
-func TestConfiguredMappings(t *testing.T) {
+// Configured mappings apply however a call names the container, and precede its own mounts (PM-14).
+func TestMounts_ConfiguredMappings(t *testing.T) {
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "` + busybox + `", "workspaceFolder": "/", "userEnvProbe": "none"}`)
 	run := func(args ...string) string {
@@ -25,11 +24,13 @@ func TestConfiguredMappings(t *testing.T) {
 		})
 		return id
 	}
-	id := run("--label", "dev.dray.test=mapped", "--label", labelService+"=app", "--volume",
-		dir+":/real",
-		"--label", devcontainer.LabelFolder+"="+dir, "--label", devcontainer.LabelConfig+"="+dir+"/.devcontainer.json")
+	id := run("--label", "dev.dray.test=mapped", "--label", labelService+"=app",
+		"--volume", dir+":/real", "--label", devcontainer.LabelFolder+"="+dir,
+		"--label", devcontainer.LabelConfig+"="+dir+"/.devcontainer.json")
 	other := run("--label", labelService+"=app")
-	mapped := func(name string) []dray.Mount { return []dray.Mount{{Host: "/srv/" + name, Container: "/" + name}} }
+	mapped := func(name string) []dray.Mount {
+		return []dray.Mount{{Host: "/srv/" + name, Container: "/" + name}}
+	}
 	w.cfg.Named = map[string]Named{
 		"id":      {ID: id, Mappings: mapped("id")},
 		"label":   {Label: "dev.dray.test=mapped", Mappings: mapped("label")},

@@ -84,7 +84,7 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	return w
 }
 
-// project makes a workspace; its containers and volumes go with the test.
+// project creates a workspace. Its containers and volumes are removed at the end of the test.
 func (w fixture) project(config string) string {
 	w.t.Helper()
 	dir, err := filepath.EvalSymlinks(w.t.TempDir())
@@ -136,7 +136,7 @@ func (w fixture) removeAll(label string) {
 	}
 }
 
-// docker does what a user would do behind the daemon's back.
+// docker runs the docker CLI, as a user may do without the daemon.
 func (w fixture) docker(args ...string) string {
 	w.t.Helper()
 	out, err := exec.Command("docker", args...).CombinedOutput()
@@ -148,7 +148,7 @@ func (w fixture) docker(args ...string) string {
 
 func noProgress(string, string) {}
 
-// env gives the environment of a workspace, a container, or both.
+// env returns the environment of a request.
 func (w fixture) env(req request) (dray.Environment, error) {
 	return w.environment(w.t.Context(), req, noProgress)
 }
@@ -176,13 +176,13 @@ func (w fixture) sh(req request, script string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// settle waits until a call is a warm one: an answer that is as new as the files that it rests on
-// is not remembered.
+// settle repeats a request until its environment is cached: one that was resolved just after a
+// change of its files is not.
 func (w fixture) settle(req request) {
 	w.t.Helper()
 	for giveUp := time.Now().Add(10 * time.Second); w.lookupCached(req) == nil; {
 		if _, err := w.env(req); err != nil || time.Now().After(giveUp) {
-			w.t.Fatalf("no call is warm: %v", err)
+			w.t.Fatalf("the environment is not cached: %v", err)
 		}
 	}
 }
