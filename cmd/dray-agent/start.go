@@ -36,8 +36,8 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 		env = append(env, "TERM=xterm") // as an engine does for an exec with a terminal
 	}
 	spec := process.Spec{
-		Argv: req.Argv, Env: env, Dir: cmp.Or(req.Dir, user.home), Grace: req.Grace, Keep: req.KeepLeftovers,
-		Terminal: req.Terminal,
+		Argv: req.Argv, Env: env, Dir: cmp.Or(req.Dir, user.home), Grace: req.Grace,
+		Keep: req.KeepLeftovers, Terminal: req.Terminal,
 	}
 	if len(req.Helper) > 0 {
 		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)
@@ -47,7 +47,7 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	s.OnEnd(cancel) // nobody waits for the start of a cancelled call
+	s.OnEnd(cancel) // a cancelled call must not start
 	defer s.OnEnd(nil)
 	proc, err := a.launch(ctx, spec, req, s)
 	return proc, warnings, err
@@ -115,7 +115,7 @@ func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnin
 	if req.Probe.Kind != "" && req.Probe.Kind != "none" {
 		probed, err := a.probe(s, req.Probe, u, vars.list())
 		if err != nil {
-			warnings = append(warnings, "reading the environment of the user's shell failed: "+err.Error())
+			warnings = append(warnings, "could not get the environment from the user's shell: "+err.Error())
 		}
 		for _, kv := range probed {
 			vars.set(kv)

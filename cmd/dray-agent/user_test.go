@@ -107,7 +107,7 @@ func TestLookup_NoFiles(t *testing.T) {
 	if _, err := f.lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
 		t.Errorf("got %v", err)
 	}
-	for _, path := range []string{dir, "/dev/zero"} { // what is no file holds nobody up
+	for _, path := range []string{dir, "/dev/zero"} { // they are no regular files and must not block
 		if _, err := (users{passwd: path, group: path}).
 			lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
 			t.Errorf("%s: got %v", path, err)

@@ -198,7 +198,7 @@ func (n connector) listen(ctx context.Context) (*listener, error) {
 	return nil, nil //nolint:nilnil // documented
 }
 
-// fallbackReply is the message of an agent on stdio after it was told to dial the socket.
+// fallbackReply is the message of an agent on stdio that could not use the socket.
 type fallbackReply struct {
 	wire.StdioFallback
 	err error

@@ -15,8 +15,8 @@ import (
 )
 
 // BenchmarkTrue reports the median of a call of `true` in a running container by each channel, and
-// the ratio to the median of os/exec on the host. The two alternate, so that both have the same load
-// of the machine.
+// the ratio to the median of os/exec on the host. The two alternate, so that both have the same
+// load of the machine.
 func BenchmarkTrue(b *testing.B) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {
 		e := newEngine(b, transport)

@@ -200,7 +200,9 @@ func (e *Engine) Watch() {
 
 // Generation returns a number that changes whenever a container changes. If ok is false, events are
 // not received and nothing cached about containers may be used.
-func (e *Engine) Generation() (n uint64, ok bool) { return e.events.count.Load(), e.events.live.Load() }
+func (e *Engine) Generation() (n uint64, ok bool) {
+	return e.events.count.Load(), e.events.live.Load()
+}
 
 func (w *eventWatcher) start() { w.follow.Do(func() { w.done.Go(w.followEvents) }) }
 

@@ -83,11 +83,22 @@ func lie(s *wire.Stream, what string) {
 func hostileContainer(t *testing.T, e *docker.Engine, changes ...containerChange,
 ) devcontainer.ContainerInfo {
 	t.Helper()
-	spec, err := e.Mount(t.Context(), t.Name())
+	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, api := volumeOf(t, spec), newAPI(t)
+	name := fakeAgentVolume(t, e, self)
+	return runContainer(t, e, debian, all(append(changes, mounted(name))...))
+}
+
+// fakeAgentVolume creates an agent volume of e that contains program in place of the agent.
+func fakeAgentVolume(t *testing.T, e *docker.Engine, program []byte) (name string) {
+	t.Helper()
+	spec, err := e.Mount(t.Context(), t.Name()) // creates the directory that the engine looks for
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, api, dir := volumeOf(t, spec), newAPI(t), t.TempDir()
 	if _, err := api.VolumeRemove(t.Context(), name, client.VolumeRemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -95,30 +106,23 @@ func hostileContainer(t *testing.T, e *docker.Engine, changes ...containerChange
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fake := t.TempDir()
-	if err := errors.Join(os.Chmod(fake, 0o755),
-		os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), self, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755),
+		os.WriteFile(filepath.Join(dir, "agent-"+bin.Digest), program, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	_, err = api.VolumeCreate(t.Context(), client.VolumeCreateOptions{
-		Name: name, Driver: "local", DriverOpts: map[string]string{
-			"type": "none", "o": "bind,ro",
-			"device": fake,
-		},
+		Name: name, Driver: "local",
+		DriverOpts: map[string]string{"type": "none", "o": "bind,ro", "device": dir},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	removeVolume(t, name)
-	return runContainer(t, e, debian, all(append(changes, mounted(name))...))
+	return name
 }
 
-// An agent with invalid replies affects only its own calls: none blocks longer than its timeout, and
-// none gets a code that an agent must not use.
+// An agent with invalid replies affects only its own calls: none blocks longer than its timeout,
+// and none gets a code that an agent must not use.
 func TestHostileAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportStdio)
 	env := environment(t, e, hostileContainer(t, e), agent.Spec{})

@@ -2,7 +2,6 @@ package docker_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agent"
-	"github.com/dray-dev/dray/executor/agentbin"
 	"github.com/dray-dev/dray/executor/docker"
 )
 
@@ -80,40 +78,9 @@ func TestEnvironment_AgentInVolume(t *testing.T) {
 // copied, or else the engine's exec is used, with a warning that says why (EX-15, EX-21).
 func TestEnvironment_IncompatibleAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
-	spec, err := e.Mount(t.Context(), t.Name()) // creates the directory that the engine looks for
-	if err != nil {
-		t.Fatal(err)
-	}
-	api := newAPI(t)
-	if _, err := api.VolumeRemove(t.Context(), volumeOf(t, spec),
-		client.VolumeRemoveOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	bin, err := agentbin.For("amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fake := t.TempDir()
 	hello := `\016\022\002v9` // protocols 7 to 9, packed, and the version with its length
-	script := fmt.Sprintf("#!/bin/sh\nprintf 'DRAYWIRE\\005\\0\\0\\0\\0\\0\\0\\0\\1\\0%s'\ncat >/dev/null\n", hello)
-	if err := os.WriteFile(filepath.Join(fake, "agent-"+bin.Digest), []byte(script),
-		0o755); err != nil {
-		t.Fatal(err)
-	}
-	name := volumeOf(t, spec)
-	_, err = api.VolumeCreate(t.Context(), client.VolumeCreateOptions{
-		Name: name, Driver: "local", DriverOpts: map[string]string{
-			"type": "none", "o": "bind,ro",
-			"device": fake,
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	removeVolume(t, name)
-	if err := os.Chmod(fake, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	script := "#!/bin/sh\nprintf 'DRAYWIRE\\005\\0\\0\\0\\0\\0\\0\\0\\1\\0" + hello + "'\ncat >/dev/null\n"
+	name := fakeAgentVolume(t, e, []byte(script))
 	for _, readonly := range []bool{false, true} {
 		c := runContainer(t, e, debian, func(cfg *container.Config, h *container.HostConfig) {
 			mounted(name)(cfg, h)
@@ -135,8 +102,8 @@ func TestEnvironment_IncompatibleAgent(t *testing.T) {
 	}
 }
 
-// If the agent cannot be installed, the engine's exec is used, with a warning. A transport that needs
-// the agent fails (EX-15).
+// If the agent cannot be installed, the engine's exec is used, with a warning. A transport that
+// needs the agent fails (EX-15).
 func TestEnvironment_AgentNotInstallable(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
 	c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) {
@@ -202,8 +169,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// The volume and the directory of an agent are removed with the container. Those of a container that
-// exists, running or not, or that is being created, and those of another daemon are kept.
+// The volume and the directory of an agent are removed with the container. Those of a container
+// that exists, running or not, or that is being created, and those of another daemon are kept.
 func TestWatch_CollectsGarbage(t *testing.T) {
 	runDir, otherDir := t.TempDir(), t.TempDir()
 	e := newEngineWith(t, docker.Options{Transport: docker.TransportStdio, RunDir: runDir})

@@ -91,8 +91,8 @@ func (l *engineProxy) cut() {
 	l.conns = nil
 }
 
-// throughProxy returns an engine that is reached through a proxy, and a container. All other clients
-// use the engine's socket.
+// throughProxy returns an engine that is reached through a proxy, and a container. All other
+// clients use the engine's socket.
 func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration,
 ) (*engineProxy, *docker.Engine, devcontainer.ContainerInfo) {
 	t.Helper()
@@ -121,7 +121,8 @@ func linkCut(t *testing.T, own *enginetest.Engine) {
 	}
 }
 
-// A connection that stalls without an end is detected on both sides within the lease (EX-09, EX-21).
+// A connection that stalls without an end is detected on both sides within the lease (EX-09,
+// EX-21).
 func linkStalled(t *testing.T, own *enginetest.Engine) {
 	const lease = 3 * time.Second
 	l, e, box := throughProxy(t, own, lease)

@@ -19,8 +19,8 @@ import (
 const killAgent = "echo ready; setsid sleep 600 & read go; " +
 	"kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 600"
 
-// When a container stops or its agent is killed, the calls in flight end soon as unavailable, with a
-// code that says which it was, and the next call works (EX-10, EX-14).
+// When a container stops or its agent is killed, the calls in flight end soon as unavailable, with
+// a code that says which it was, and the next call works (EX-10, EX-14).
 func TestProcess_LostOnSocket(t *testing.T) {
 	api := newAPI(t)
 	for name, c := range map[string]struct {
@@ -165,7 +165,8 @@ func TestWarnings_TaintedContainer(t *testing.T) {
 	}
 }
 
-// Leftover processes that a call keeps run on when the agent is killed and when it is closed (EX-11).
+// Leftover processes that a call keeps run on when the agent is killed and when it is closed
+// (EX-11).
 func TestKeepLeftovers_OutliveAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportSocket)
 	box := runContainer(t, e, debian, placed(t, e))

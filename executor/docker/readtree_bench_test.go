@@ -16,9 +16,9 @@ import (
 	"github.com/dray-dev/dray/executor/files"
 )
 
-// BenchmarkReadTree copies 10,000 files of 4 KiB, and one of 1 GiB, from a container to this machine,
-// in memory, with their SHA-256, by each channel. `docker cp` and `cp -a`, which compute no hash, are
-// measured for comparison.
+// BenchmarkReadTree copies 10,000 files of 4 KiB, and one of 1 GiB, from a container to this
+// machine, in memory, with their SHA-256, by each channel. `docker cp` and `cp -a`, which compute
+// no hash, are measured for comparison.
 func BenchmarkReadTree(b *testing.B) {
 	dir, err := os.MkdirTemp("/dev/shm", "dray-bench-") //nolint:usetesting // in memory
 	if err != nil {

@@ -110,7 +110,8 @@ func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
 	}
 }
 
-// failuresIn returns the output of the failed tests of a verbose run, or its end if no test is named.
+// failuresIn returns the output of the failed tests of a verbose run, or its end if no test is
+// named.
 func failuresIn(said string) string {
 	var now string
 	var failed []string

@@ -79,8 +79,8 @@ func commands(t *testing.T, id string) string {
 	return strings.Join(all, "; ")
 }
 
-// A call in flight ends as unavailable when its container stops or its agent is killed, and the next
-// call works (EX-14).
+// A call in flight ends as unavailable when its container stops or its agent is killed, and the
+// next call works (EX-14).
 func TestProcess_LostOnStdio(t *testing.T) {
 	api := newAPI(t)
 	for name, c := range map[string]struct {

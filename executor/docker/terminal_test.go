@@ -11,8 +11,8 @@ import (
 	"github.com/dray-dev/dray/executor/docker"
 )
 
-// A terminal by each transport: its size, a resize, one output stream, Ctrl-C, and its end by Ctrl-D
-// (EX-19).
+// A terminal by each transport: its size, a resize, one output stream, Ctrl-C, and its end by
+// Ctrl-D (EX-19).
 func TestTerminal(t *testing.T) {
 	for _, transport := range []docker.Transport{
 		docker.TransportSocket, docker.TransportStdio,

@@ -15,13 +15,13 @@ func TestWaitRepeatsPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc := p.watchExit(s, 1, noStreams(), func() bool { panic("planted") })
+	proc := p.watchExit(s, 1, noStreams(), func() bool { panic("a panic at the end") })
 	repeated := func() (text string) {
 		defer func() { text = fmt.Sprint(recover()) }()
 		_, _ = proc.Wait()
 		return ""
 	}()
-	if !strings.Contains(repeated, "planted") || !strings.Contains(repeated, "defect_test.go") {
+	if !strings.Contains(repeated, "a panic at the end") || !strings.Contains(repeated, "defect_test.go") {
 		t.Errorf("Wait panicked with %s", repeated)
 	}
 	p.Close()

@@ -120,22 +120,29 @@ func TestKilledSupervisorOnTheHost(t *testing.T) {
 	}
 }
 
-// Stop ends a call whose tool has stopped its supervisor.
-func TestStoppedSupervisor(t *testing.T) {
-	pool := newPool(t)
+// withStoppedSupervisor starts a tool that stops its supervisor, and returns it with its pid.
+func withStoppedSupervisor(t *testing.T, pool *process.Pool) (p *process.Process, pid int) {
+	t.Helper()
 	// a supervisor that is stopped earlier does not report the start
-	p := shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0)
+	p = shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	line, err := bufio.NewReader(p.Stdout()).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	pid, err = strconv.Atoi(strings.TrimSpace(line))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !stopped(parentOf(pid)) { // it stops itself at any moment
+	for !stopped(parentOf(pid)) { // it is stopped soon
 	}
+	return p, pid
+}
+
+// Stop ends a call whose tool has stopped its supervisor.
+func TestStoppedSupervisor(t *testing.T) {
+	pool := newPool(t)
+	p, pid := withStoppedSupervisor(t, pool)
 	p.Stop(0)
 	if got := collect(p); got.err != nil || !got.exit.Proven || alive(pid) {
 		t.Errorf("got %+v, alive %v", got, alive(pid))
@@ -208,16 +215,7 @@ func TestArgvTooLong(t *testing.T) {
 // Close does not wait forever for a stopped supervisor.
 func TestCloseWithStoppedSupervisor(t *testing.T) {
 	pool := newPool(t)
-	// a supervisor that is stopped earlier does not report the start
-	p := shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0)
-	_, _ = p.Stdin().Write([]byte("\n"))
-	line, err := bufio.NewReader(p.Stdout()).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(line))
-	for !stopped(parentOf(pid)) {
-	}
+	p, pid := withStoppedSupervisor(t, pool)
 	begun := time.Now()
 	pool.Close()
 	if took := time.Since(begun); took > 5*time.Second {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every signal can be written as its name is told, with and without SIG, in either case, and as its
+// Every signal is parsed by its name, with and without SIG, in either case, and as its
 // number.
 func TestParseSignal(t *testing.T) {
 	for n := 1; n <= rtMax; n++ {

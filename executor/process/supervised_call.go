@@ -52,8 +52,8 @@ func newSupervisedCall(s *supervisorLoop, spec Spec, leader, pidfd, ooms int) *s
 
 var never = time.Unix(1<<40, 0)
 
-// watchDelay is the age at which a call starts to be told of orphans that have ended. Until then
-// they stay zombies.
+// watchDelay is the age at which a call starts to receive SIGCHLD. Orphans that ended before stay
+// zombies until then.
 const watchDelay = 20 * time.Millisecond
 
 // killTimeout bounds the wait for processes to end after KILL. A process that is still there then

@@ -364,14 +364,14 @@ type trapped struct {
 func (c trapped) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.reading {
-		panic("planted in the reading")
+		panic("a panic of the reader")
 	}
 	return n, err
 }
 
 func (c trapped) Write(p []byte) (int, error) {
 	if c.writing {
-		panic("planted in the writing")
+		panic("a panic of the writer")
 	}
 	return c.Conn.Write(p)
 }
@@ -380,8 +380,8 @@ func (c trapped) Write(p []byte) (int, error) {
 // (EX-18).
 func TestPanicEndsTheConnection(t *testing.T) {
 	for name, trap := range map[string]trapped{
-		"planted in the reading": {reading: true},
-		"planted in the writing": {writing: true},
+		"a panic of the reader": {reading: true},
+		"a panic of the writer": {writing: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := socketPair(t)
@@ -394,7 +394,7 @@ func TestPanicEndsTheConnection(t *testing.T) {
 				if s, err = m.Open(words("")); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := b.Write(frame(0, 0, 6, 0, nil)); err != nil { // whatever it is
+				if _, err := b.Write(frame(0, 0, 6, 0, nil)); err != nil { // any frame will do
 					t.Fatal(err)
 				}
 			}

@@ -189,7 +189,7 @@ func (w fixture) settle(req request) {
 
 func (w fixture) trustIt(dir string) {
 	w.t.Helper()
-	if _, err := w.Trust(w.t.Context(), dir); err != nil {
+	if _, err := w.Run(w.t.Context(), ActionTrust, dir, noProgress); err != nil {
 		w.t.Fatal(err)
 	}
 }

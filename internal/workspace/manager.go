@@ -318,8 +318,8 @@ func (m *Manager) describe(ctx context.Context, loc devcontainer.Location,
 	return info
 }
 
-// Folder returns the folder with an id. An absolute path is returned as it is.
-func (m *Manager) Folder(ctx context.Context, id string) (string, error) {
+// folder returns the folder with an id. An absolute path is returned as it is.
+func (m *Manager) folder(ctx context.Context, id string) (string, error) {
 	if filepath.IsAbs(id) {
 		return id, nil
 	}
@@ -336,75 +336,6 @@ func (m *Manager) Folder(ctx context.Context, id string) (string, error) {
 		WithHint("use an id of `dray workspace ls`, or an absolute path")
 }
 
-// Get describes one workspace.
-func (m *Manager) Get(ctx context.Context, folder string) (Info, error) {
-	loc, err := m.locationOf(folder)
-	if err != nil {
-		return Info{}, err
-	}
-	containers, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
-	if err != nil {
-		return Info{}, err
-	}
-	m.remember(loc.Workspace)
-	return m.describe(ctx, loc, containers), nil
-}
-
-// Up brings the container of a workspace up, unless it is running.
-func (m *Manager) Up(ctx context.Context, folder string, progress func(phase, message string),
-) error {
-	loc, err := m.locationOf(folder)
-	if err == nil {
-		_, err = m.ensureRunning(ctx, loc, progress)
-	}
-	return err
-}
-
-// Stop stops the container of a workspace, unless it is stopped.
-func (m *Manager) Stop(ctx context.Context, folder string) error {
-	loc, err := m.locationOf(folder)
-	if err != nil {
-		return err
-	}
-	c, found, err := m.findByLabels(ctx, loc)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", folder).
-			WithHint("`dray workspace up %s` creates one", folder)
-	}
-	if slices.Contains([]string{"exited", "created", "dead"}, c.Status) {
-		return nil
-	}
-	m.log.Info("workspace stop requested", zap.String("workspace", folder),
-		zap.String("container_id", c.ID))
-	return m.engine.Stop(ctx, c.ID)
-}
-
-// Trust records that the user agrees to the configuration, and returns what it contains.
-func (m *Manager) Trust(ctx context.Context, folder string) (devcontainer.Summary, error) {
-	loc, err := m.locationOf(folder)
-	if err != nil {
-		return devcontainer.Summary{}, err
-	}
-	summary, err := m.trust.Trust(ctx, loc)
-	if err == nil {
-		m.log.Info("workspace trusted", zap.String("workspace", folder), zap.String("hash", summary.Hash))
-	}
-	return summary, err
-}
-
-// Trusted reports whether a workspace is trusted. An error counts as untrusted.
-func (m *Manager) Trusted(ctx context.Context, folder string) bool {
-	loc, err := m.locationOf(folder)
-	if err != nil {
-		return false
-	}
-	trusted, _, err := m.trust.IsTrusted(ctx, loc)
-	return err == nil && trusted
-}
-
 // Action is a change of a workspace that a caller may ask for.
 type Action string
 
@@ -415,42 +346,86 @@ const (
 	ActionTrust Action = "trust"
 )
 
-// Run performs an action on a workspace, given by an id of the list or by its absolute directory. It
-// reports the progress of ActionUp and returns the state of the workspace afterwards. ActionTrust
-// needs no engine.
+// Run performs an action on a workspace, given by an id of the list or by its absolute directory.
+// It reports the progress of ActionUp and returns the state of the workspace afterwards.
+// ActionTrust needs no engine.
 func (m *Manager) Run(ctx context.Context, action Action, id string,
 	progress func(phase, message string),
 ) (Info, error) {
-	folder, err := m.Folder(ctx, id)
+	folder, err := m.folder(ctx, id)
+	if err != nil {
+		return Info{}, err
+	}
+	loc, err := m.locationOf(folder)
 	if err != nil {
 		return Info{}, err
 	}
 	switch action {
 	case ActionUp:
-		err = m.Up(ctx, folder, progress)
+		_, err = m.ensureRunning(ctx, loc, progress)
 	case ActionStop:
-		err = m.Stop(ctx, folder)
+		err = m.stop(ctx, loc)
 	case ActionTrust:
-		return m.trustAndDescribe(ctx, folder)
+		return m.approve(ctx, loc)
 	default:
 		err = dray.Errorf(dray.CodeInternal, "unknown action %q", action)
 	}
 	if err != nil {
 		return Info{}, err
 	}
-	return m.Get(ctx, folder)
+	return m.state(ctx, loc)
 }
 
-func (m *Manager) trustAndDescribe(ctx context.Context, folder string) (Info, error) {
-	summary, err := m.Trust(ctx, folder)
+func (m *Manager) state(ctx context.Context, loc devcontainer.Location) (Info, error) {
+	containers, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
 	if err != nil {
 		return Info{}, err
 	}
-	info, err := m.Get(ctx, folder)
+	m.remember(loc.Workspace)
+	return m.describe(ctx, loc, containers), nil
+}
+
+// stop stops the container of a workspace, unless it is stopped.
+func (m *Manager) stop(ctx context.Context, loc devcontainer.Location) error {
+	c, found, err := m.findByLabels(ctx, loc)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", loc.Workspace).
+			WithHint("`dray workspace up %s` creates one", loc.Workspace)
+	}
+	if slices.Contains([]string{"exited", "created", "dead"}, c.Status) {
+		return nil
+	}
+	m.log.Info("workspace stop requested", zap.String("workspace", loc.Workspace),
+		zap.String("container_id", c.ID))
+	return m.engine.Stop(ctx, c.ID)
+}
+
+// approve records that the user agrees to the configuration, and describes what it contains.
+func (m *Manager) approve(ctx context.Context, loc devcontainer.Location) (Info, error) {
+	summary, err := m.trust.Trust(ctx, loc)
+	if err != nil {
+		return Info{}, err
+	}
+	m.log.Info("workspace trusted", zap.String("workspace", loc.Workspace),
+		zap.String("hash", summary.Hash))
+	info, err := m.state(ctx, loc)
 	if dray.CodeOf(err) == dray.CodeEngineUnavailable {
-		info = Info{ID: ID(folder), Folder: folder, State: Discovered, Trusted: true}
+		info = Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: true}
 		err = nil // the trust is stored; the state of the container is unknown
 	}
 	info.Trust = &summary
 	return info, err
+}
+
+// Trusted reports whether a workspace is trusted. An error counts as untrusted.
+func (m *Manager) Trusted(ctx context.Context, folder string) bool {
+	loc, err := m.locationOf(folder)
+	if err != nil {
+		return false
+	}
+	trusted, _, err := m.trust.IsTrusted(ctx, loc)
+	return err == nil && trusted
 }

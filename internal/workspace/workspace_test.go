@@ -112,10 +112,8 @@ func TestEnvironment_LifeOfWorkspace(t *testing.T) {
 	w.trustIt(dir)
 
 	// a stopped container is started, and a removed one is created again
-	if err := w.Stop(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := w.Get(t.Context(), dir); err != nil || info.State != Stopped {
+	if info, err := w.Run(t.Context(), ActionStop, dir, noProgress); err != nil ||
+		info.State != Stopped {
 		t.Errorf("got %+v, %v", info, err)
 	}
 	w.sh(req, "true")
