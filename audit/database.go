@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"slices"
@@ -245,9 +244,8 @@ func lock(path string) (*os.File, error) {
 
 // holder reads the pid that the holder of the lock wrote.
 func holder(f *os.File) string {
-	b, err := io.ReadAll(io.LimitReader(f, 32))
-	pid, perr := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || perr != nil {
+	var pid int
+	if _, err := fmt.Fscan(f, &pid); err != nil {
 		return ""
 	}
 	return fmt.Sprintf(" (process %d)", pid)

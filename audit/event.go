@@ -168,11 +168,11 @@ type fileLists struct {
 	Changes []dray.FileChange  `json:"changes"`
 }
 
-// truncateLists returns metadata whose lists have at most maxInlineEntries entries, with the number
-// of the others, and the complete lists, which are nil if nothing was truncated.
-func truncateLists(m dray.Metadata) (dray.Metadata, *fileLists) {
-	var all fileLists
-	all.Changes = m.Changes
+// storeLists returns metadata whose lists have at most maxInlineEntries entries, with the number of
+// the others. If there are others, it also returns the reference of a file with the complete lists,
+// which is durable when storeLists returns.
+func storeLists(m dray.Metadata, blobs *blobStore) (dray.Metadata, *blobRef, error) {
+	all := fileLists{Changes: m.Changes}
 	m.Changes, m.ChangesOmitted = truncate(m.Changes)
 	omitted := m.ChangesOmitted
 	if m.Sync != nil {
@@ -185,21 +185,6 @@ func truncateLists(m dray.Metadata) (dray.Metadata, *fileLists) {
 		omitted += report.FilesOmitted + report.RefusedOmitted + report.TargetsOmitted
 	}
 	if omitted == 0 {
-		return m, nil
-	}
-	return m, &all
-}
-
-func truncate[T any](list []T) (some []T, omitted int) {
-	n := min(len(list), maxInlineEntries)
-	return list[:n:n], len(list) - n
-}
-
-// storeLists returns the metadata for the body and the reference of a file with the complete lists,
-// which is durable when storeLists returns.
-func storeLists(m dray.Metadata, blobs *blobStore) (dray.Metadata, *blobRef, error) {
-	m, all := truncateLists(m)
-	if all == nil {
 		return m, nil, nil
 	}
 	raw, err := json.Marshal(all)
@@ -208,6 +193,11 @@ func storeLists(m dray.Metadata, blobs *blobStore) (dray.Metadata, *blobRef, err
 	}
 	ref, err := blobs.put(raw)
 	return m, ref, err
+}
+
+func truncate[T any](list []T) (some []T, omitted int) {
+	n := min(len(list), maxInlineEntries)
+	return list[:n:n], len(list) - n
 }
 
 // loadLists restores the complete lists.

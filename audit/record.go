@@ -62,7 +62,10 @@ func (r row) record(blobs *blobStore) dray.Record {
 	var endedErr, containerErr error
 	if r.endedAt.Valid {
 		rec, endedErr = r.decodeEnd(rec, blobs)
-		rec.Metadata.Container, containerErr = r.metadataContainer()
+		rec.Metadata.Container = nil // the column is authoritative: other programs read it too
+		if r.container.Valid {
+			containerErr = json.Unmarshal([]byte(r.container.String), &rec.Metadata.Container)
+		}
 	}
 	for _, part := range []struct {
 		name string
@@ -75,8 +78,6 @@ func (r row) record(blobs *blobStore) dray.Record {
 	}
 	return rec
 }
-
-var errBodyMissing = errors.New("its body is missing")
 
 func (r row) decodeBegin(blobs *blobStore) (dray.Record, error) {
 	inv := dray.Invocation{ID: r.id, Tool: r.tool, Principal: r.principal}
@@ -113,17 +114,9 @@ func (r row) decodeEnd(rec dray.Record, blobs *blobStore) (dray.Record, error) {
 	return rec, err
 }
 
-// metadataContainer decodes the column, which other programs read too.
-func (r row) metadataContainer() (c *dray.ContainerMetadata, err error) {
-	if r.container.Valid {
-		err = json.Unmarshal([]byte(r.container.String), &c)
-	}
-	return c, err
-}
-
 func decode(body sql.NullString, into any) error {
 	if !body.Valid {
-		return errBodyMissing
+		return errors.New("its body is missing")
 	}
 	return json.Unmarshal([]byte(body.String), into)
 }

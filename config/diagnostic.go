@@ -42,25 +42,12 @@ func (o Origin) String() string {
 	}
 }
 
-// rank orders diagnostics: the file, then the variables, then the flags.
-func (o Origin) rank() int {
-	switch {
-	case o.Flag != "":
-		return 3
-	case o.Variable != "":
-		return 2
-	case o.File != "":
-		return 1
-	default:
-		return 0
-	}
-}
-
+// compareOrigins orders diagnostics: the file, then the variables, then the flags. An origin has only
+// one of the three, and the empty string is the least.
 func compareOrigins(a, b Origin) int {
 	return cmp.Or(
-		cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.File, b.File),
+		cmp.Compare(a.Flag, b.Flag), cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.File, b.File),
 		cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
-		cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Flag, b.Flag),
 	)
 }
 
@@ -193,20 +180,11 @@ func didYouMean(name string, known []string, otherwise string) string {
 
 // sectionOf returns the key of the only setting with this name, or "".
 func sectionOf(name string) string {
-	found := ""
-	for _, s := range settings {
-		if !s.supported() || !strings.HasSuffix(s.key, "."+normalize(name)) {
-			continue
-		}
-		if found != "" {
-			return ""
-		}
-		found = s.key
+	suffix := "." + lexical.Normalize(name)
+	found := slices.DeleteFunc(settings.names(),
+		func(key string) bool { return !strings.HasSuffix(key, suffix) })
+	if len(found) != 1 {
+		return ""
 	}
-	return found
-}
-
-// normalize takes away what people vary without thinking of it.
-func normalize(name string) string {
-	return strings.ReplaceAll(strings.ToLower(name), "-", "_")
+	return found[0]
 }

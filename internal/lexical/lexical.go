@@ -72,22 +72,22 @@ func Contains(dir, name string) bool {
 const maxSuggested = 128
 
 // Closest returns the candidate that name is most likely a misspelling of, or "" if none is close
-// enough. The edit distance may be a third of the length of name, or 1. Letter case does not count,
-// nor does '-' in place of '_'.
+// enough. The edit distance between the normalized names may be a third of the length of name, or 1.
 func Closest(name string, candidates []string) string {
 	if len(name) > maxSuggested {
 		return ""
 	}
 	best, least := "", max(1, len(name)/3)+1
 	for _, c := range candidates {
-		if d := distance(normalize(name), normalize(c)); d < least {
+		if d := distance(Normalize(name), Normalize(c)); d < least {
 			best, least = c, d
 		}
 	}
 	return best
 }
 
-func normalize(name string) string {
+// Normalize returns a name in lower case with '_' in place of '-'.
+func Normalize(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "-", "_")
 }
 
