@@ -185,14 +185,9 @@ func (s Survivors) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON decodes the forms of MarshalJSON.
 func (s *Survivors) UnmarshalJSON(b []byte) error {
-	switch string(b) {
-	case "null":
-		*s = Survivors{}
-		return nil
-	case "0":
-		*s = Survivors{Proven: true}
+	*s = Survivors{Proven: string(b) != "null"}
+	if !s.Proven || string(b) == "0" {
 		return nil
 	}
-	*s = Survivors{Proven: true}
 	return json.Unmarshal(b, &s.PIDs)
 }

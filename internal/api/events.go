@@ -24,14 +24,11 @@ func responseFormat(r *http.Request, defaultFormat string) string {
 	if accept == "" {
 		return defaultFormat
 	}
-	formats := []string{mediaSSE, mediaNDJSON}
-	if defaultFormat == mediaJSON {
-		formats = []string{mediaJSON, mediaSSE, mediaNDJSON}
+	formats := []string{mediaJSON, mediaSSE, mediaNDJSON}
+	if defaultFormat != mediaJSON {
+		formats = formats[1:]
 	}
-	if format := negotiation.SelectQValue(accept, formats); format != "" {
-		return format
-	}
-	return defaultFormat
+	return cmp.Or(negotiation.SelectQValue(accept, formats), defaultFormat)
 }
 
 // streamCall responds with the events of a call that was just started. It writes nothing before the

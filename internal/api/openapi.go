@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -11,7 +12,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/workspace"
 )
@@ -25,8 +25,6 @@ func (s *Server) register() error {
 		version = "0"
 	}
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
-	schemas.RegisterTypeAlias(reflect.TypeFor[dray.Survivors](), reflect.TypeFor[survivorsSchema]())
-	schemas.RegisterTypeAlias(reflect.TypeFor[dray.Requirement](), reflect.TypeFor[requirementSchema]())
 	api := huma.NewAPI(huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI:    "3.1.0",
@@ -70,23 +68,17 @@ func (s *Server) adaptHandler(op *operation) func(huma.Context) {
 	}
 }
 
-// schemaName returns the name of a type in the document: that of the Go type, unless it is
-// meaningless without its package.
+// schemaNames are the names of types whose Go name is meaningless without its package.
+var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[call.Request]():              "CallRequest",
+	reflect.TypeFor[toolReply]():                 "Tool",
+	reflect.TypeFor[listReply[toolReply]]():      "ToolList",
+	reflect.TypeFor[workspace.Info]():            "Workspace",
+	reflect.TypeFor[listReply[workspace.Info]](): "WorkspaceList",
+}
+
 func schemaName(t reflect.Type, hint string) string {
-	switch t {
-	case reflect.TypeFor[call.Request]():
-		return "CallRequest"
-	case reflect.TypeFor[toolReply]():
-		return "Tool"
-	case reflect.TypeFor[listReply[toolReply]]():
-		return "ToolList"
-	case reflect.TypeFor[workspace.Info]():
-		return "Workspace"
-	case reflect.TypeFor[listReply[workspace.Info]]():
-		return "WorkspaceList"
-	default:
-		return huma.DefaultSchemaNamer(t, hint)
-	}
+	return cmp.Or(schemaNames[t], huma.DefaultSchemaNamer(t, hint))
 }
 
 // operation is an endpoint with its documentation. Its methods add to the documentation.
@@ -225,14 +217,8 @@ func fixSchemas(schemas huma.Registry) {
 		p := all["Record"].Properties
 		p[name] = &huma.Schema{AnyOf: []*huma.Schema{p[name], {Type: "null"}}}
 	}
-}
-
-// survivorsSchema describes the JSON of dray.Survivors.
-type survivorsSchema struct{}
-
-// Schema implements huma.SchemaProvider.
-func (survivorsSchema) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{
+	// types with a JSON encoding of their own
+	all["KillReport"].Properties["survivors"] = &huma.Schema{
 		Description: "0, the pids, or null if unknown.",
 		AnyOf: []*huma.Schema{
 			{Type: huma.TypeInteger, Enum: []any{0}},
@@ -240,14 +226,7 @@ func (survivorsSchema) Schema(huma.Registry) *huma.Schema {
 			{Type: "null"},
 		},
 	}
-}
-
-// requirementSchema describes the JSON of dray.Requirement.
-type requirementSchema struct{}
-
-// Schema implements huma.SchemaProvider.
-func (requirementSchema) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{
+	all["Tool"].Properties["environment"] = &huma.Schema{
 		Description: "The environment that the tool needs.",
 		AnyOf: []*huma.Schema{
 			{Type: huma.TypeString, Enum: []any{"auto", "host", "required", "preferred"}},
@@ -257,4 +236,6 @@ func (requirementSchema) Schema(huma.Registry) *huma.Schema {
 			},
 		},
 	}
+	delete(all, "Survivors")
+	delete(all, "Requirement")
 }

@@ -26,13 +26,14 @@ type outputs struct {
 // read responds with the captured bytes of a stream, or ranges of them. While the call runs these
 // are the bytes so far.
 func (h *outputs) read(w http.ResponseWriter, r *http.Request) error {
-	version, err := parseTextVersion(r.URL.Query().Get("rewritten"))
+	version, err := parseTextVersion(r)
 	if err != nil {
 		return err
 	}
-	stream, err := parseStream(r.PathValue("stream"))
-	if err != nil {
-		return err
+	name := r.PathValue("stream")
+	stream, ok := streams[name]
+	if !ok {
+		return notFound("no such stream: %s", validate.Quote(name)).WithHint("use stdout or stderr")
 	}
 	found, err := h.find(r)
 	if err != nil {
@@ -51,37 +52,27 @@ func (h *outputs) read(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func parseStream(name string) (dray.Stream, error) {
-	switch name {
-	case "stdout":
-		return dray.Stdout, nil
-	case "stderr":
-		return dray.Stderr, nil
-	default:
-		return 0, notFound("no such stream: %s", validate.Quote(name)).WithHint("use stdout or stderr")
-	}
-}
+var streams = map[string]dray.Stream{"stdout": dray.Stdout, "stderr": dray.Stderr}
 
-// textVersion is a version of the text of a stream.
-type textVersion int
+// textVersion is a version of the text of a stream: a value of the parameter rewritten.
+type textVersion string
 
 const (
-	textRaw textVersion = iota
-	textRewritten
-	textAuto // rewritten if there is one, else raw
+	textRaw       textVersion = "false"
+	textRewritten textVersion = "true"
+	textAuto      textVersion = "auto" // rewritten if there is one, else raw
 )
 
-func parseTextVersion(parameter string) (textVersion, error) {
-	switch parameter {
-	case "", "false":
+func parseTextVersion(r *http.Request) (textVersion, error) {
+	switch version := textVersion(r.URL.Query().Get("rewritten")); version {
+	case "":
 		return textRaw, nil
-	case "true":
-		return textRewritten, nil
-	case "auto":
-		return textAuto, nil
+	case textRaw, textRewritten, textAuto:
+		return version, nil
+	default:
+		return "", invalid("", "invalid value %q of rewritten", validate.Quote(string(version))).
+			WithHint("use true, false, or auto for the rewritten text if there is one")
 	}
-	return 0, invalid("", "invalid value %q of rewritten", validate.Quote(parameter)).
-		WithHint("use true, false, or auto for the rewritten text if there is one")
 }
 
 // open opens the captured bytes of a stream.
@@ -89,10 +80,8 @@ func (h *outputs) open(id string, found foundCall, stream dray.Stream,
 	version textVersion,
 ) (io.ReadSeekCloser, error) {
 	rec := found.record
-	running := false
 	if found.call != nil {
 		rec = found.call.Record()
-		running = rec.EndedAt == nil
 	}
 	// the raw stream may be retained for longer than the rewritten one, which auto promises
 	if rewritten := summaryOf(rec, stream).Rewritten; version == textAuto && rewritten != nil &&
@@ -106,7 +95,7 @@ func (h *outputs) open(id string, found foundCall, stream dray.Stream,
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, dray.Errorf(dray.CodeInternal, "open the captured output: %w", err).
 			WithHint("check captures/ in the state directory")
-	case running:
+	case found.call != nil && rec.EndedAt == nil:
 		return h.liveOutput(found.call, stream, version)
 	}
 	return summaryAsStream(rec, stream, version)

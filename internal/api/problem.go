@@ -110,11 +110,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 		s.cfg.Log.Error("request failed", zap.Error(err))
 	}
 	p.Title = http.StatusText(p.Status)
-	b, err := strictjson.Encode(p)
-	if err != nil {
-		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
-		return
-	}
+	b, _ := strictjson.Encode(p) // all of its members can always be encoded
 	respond(w, p.Status, mediaProblem, b)
 }
 

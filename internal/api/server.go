@@ -118,6 +118,7 @@ type Server struct {
 	lastRequest time.Time // end of the last request
 	closed      bool
 	idle        chan struct{} // closed when closed is set and no request is in progress
+	closeIdle   func()
 }
 
 // New returns a server. It fails if a required dependency is missing.
@@ -126,6 +127,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), lastRequest: time.Now(), idle: make(chan struct{})}
+	s.closeIdle = sync.OnceFunc(func() { close(s.idle) })
 	if err := s.register(); err != nil {
 		return nil, err
 	}
@@ -200,11 +202,7 @@ func (s *Server) waitForHandlers() error {
 // signalIdle closes idle if the server is closed and no request is in progress.
 func (s *Server) signalIdle() {
 	if s.closed && s.active == 0 {
-		select {
-		case <-s.idle:
-		default:
-			close(s.idle)
-		}
+		s.closeIdle()
 	}
 }
 

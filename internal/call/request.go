@@ -74,11 +74,12 @@ func (r *Request) invocation(v *validate.Violations, maxTimeout time.Duration) d
 	checkVariables(v, "/local_env", r.LocalEnv)
 	checkContext(v, r.Context)
 	return dray.Invocation{
-		Tool:        validate.ToolName(v, "/tool", r.Tool),
-		Input:       r.input(v),
-		Workspace:   validate.AbsolutePath(v, "/workspace", r.Workspace),
-		Container:   validate.ContainerName(v, "/container", r.Container),
-		Environment: environment(v, r.Environment),
+		Tool:      validate.ToolName(v, "/tool", r.Tool),
+		Input:     r.input(v),
+		Workspace: validate.AbsolutePath(v, "/workspace", r.Workspace),
+		Container: validate.ContainerName(v, "/container", r.Container),
+		Environment: validate.OneOf(v, "/environment", r.Environment,
+			dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer),
 		Cwd:         workDir(v, "/cwd", r.Cwd),
 		Env:         r.Env,
 		LocalEnv:    r.LocalEnv,
@@ -156,11 +157,6 @@ func checkTerminalDim(v *validate.Violations, pointer string, n int64) {
 	if n < 1 || n > maxTerminalDim {
 		v.Add(pointer, "%d is not in the range 1 to %d", n, maxTerminalDim)
 	}
-}
-
-func environment(v *validate.Violations, e dray.EnvironmentChoice) dray.EnvironmentChoice {
-	return validate.OneOf(v, "/environment", e,
-		dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer)
 }
 
 // routingTarget checks a value of a plan: host, the name of a container, or a workspace directory.
