@@ -131,7 +131,7 @@ func TestPrepareRouteErrors(t *testing.T) {
 			continue
 		}
 		started := false
-		r := registry(call.Recorded(dray.ExecutorFunc(
+		r := registry(t, call.Recorded(dray.ExecutorFunc(
 			func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 				started = true
 				return dray.Result{}, nil

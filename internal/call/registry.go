@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,6 +25,8 @@ const (
 	retention        = 5 * time.Minute
 	maxRetained      = 256
 	maxRetainedBytes = 64 << 20
+	// maxIdle bounds the goroutines that wait for a call.
+	maxIdle = 16
 	// drainKillTimeout bounds how long Drain waits for the calls that it cancelled: the grace, the kill
 	// and the end record.
 	drainKillTimeout = 30 * time.Second
@@ -51,13 +54,15 @@ type Registry struct {
 	draining  bool
 	empty     chan struct{} // closed when the registry drains and no call is active
 	running   sync.WaitGroup
+	jobs      chan func()  // received by goroutines without a call
+	idle      atomic.Int32 // number of these goroutines
 }
 
 // NewRegistry returns an empty registry.
 func NewRegistry(opts Options) *Registry {
 	return &Registry{
 		opts: opts, active: map[string]*Call{}, ended: map[string]*Call{},
-		empty: make(chan struct{}),
+		empty: make(chan struct{}), jobs: make(chan func()),
 	}
 }
 
@@ -86,7 +91,13 @@ func (r *Registry) Start(ctx context.Context, p *Prepared) (*Call, error) {
 	if c.stdin != nil {
 		call.Stdin = c.stdin
 	}
-	go r.run(context.WithValue(ctx, callKey{}, c), c, call)
+	job := func() { r.run(context.WithValue(ctx, callKey{}, c), c, call) }
+	select {
+	case r.jobs <- job:
+	default:
+		r.running.Add(1)
+		go r.work(job)
+	}
 	return c, nil
 }
 
@@ -117,7 +128,6 @@ func (r *Registry) admit(c *Call) error {
 			WithHint("repeat the call when the daemon runs again")
 	}
 	r.active[c.id] = c
-	r.running.Add(1)
 	return nil
 }
 
@@ -257,9 +267,27 @@ func (r *Registry) activeIDs() []string {
 	return ids
 }
 
-// run is the goroutine of a call. The end is logged after the waiting clients are woken.
-func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
+// work runs a call, and later ones until the registry is drained: growing the stack of a new
+// goroutine costs about a fifth of a short call.
+func (r *Registry) work(job func()) {
 	defer r.running.Done()
+	for {
+		job()
+		if r.idle.Add(1) > maxIdle {
+			r.idle.Add(-1)
+			return
+		}
+		select {
+		case job = <-r.jobs:
+			r.idle.Add(-1)
+		case <-r.empty:
+			return
+		}
+	}
+}
+
+// run runs a call. The end is logged after the waiting clients are woken.
+func (r *Registry) run(ctx context.Context, c *Call, call dray.Call) {
 	if rec, accepted := r.execAndRecord(ctx, c, call); accepted {
 		r.logEnd(rec)
 	}

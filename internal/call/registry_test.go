@@ -23,11 +23,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func registry(run dray.ExecutorFunc) *call.Registry {
-	return call.NewRegistry(call.Options{
+func registry(t *testing.T, run dray.ExecutorFunc) *call.Registry {
+	t.Helper()
+	r := call.NewRegistry(call.Options{
 		Executor: run, Log: zap.NewNop(),
 		Open: func(string, dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNotExist },
 	})
+	t.Cleanup(func() { _ = r.Drain(t.Context()) })
+	return r
 }
 
 func startCall(t *testing.T, r *call.Registry, input string) *call.Call {
@@ -48,7 +51,7 @@ func succeed(_ context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
 
 func TestRegistryRetainsEndedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := registry(succeed)
+		r := registry(t, succeed)
 		first := startCall(t, r, "{}")
 		<-first.Done()
 		synctest.Wait()
@@ -75,7 +78,7 @@ func TestRegistryBoundsEndedCalls(t *testing.T) {
 		"by size":   {`{"a":"` + strings.Repeat("x", 24<<20) + `"}`, 3, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := registry(succeed)
+			r := registry(t, succeed)
 			var ids []string
 			for range c.calls {
 				started := startCall(t, r, c.input)
@@ -101,7 +104,7 @@ func TestRegistryBoundsEndedCalls(t *testing.T) {
 func TestDrainNamesCallThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		r := registry(func(context.Context, dray.Call, dray.Sink) (dray.Result,
+		r := registry(t, func(context.Context, dray.Call, dray.Sink) (dray.Result,
 			error,
 		) {
 			<-release
@@ -126,7 +129,7 @@ func TestDrainNamesCallThatDoesNotEnd(t *testing.T) {
 
 func TestDrainCancelsWithErrShutdown(t *testing.T) {
 	cause := make(chan error, 1)
-	r := registry(func(ctx context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
+	r := registry(t, func(ctx context.Context, _ dray.Call, _ dray.Sink) (dray.Result, error) {
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		return dray.Result{}, nil
@@ -147,7 +150,7 @@ func TestDrainCancelsWithErrShutdown(t *testing.T) {
 
 func TestStdinClosesWithTheCall(t *testing.T) {
 	read := make(chan error, 1)
-	r := registry(func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
+	r := registry(t, func(_ context.Context, c dray.Call, _ dray.Sink) (dray.Result, error) {
 		go func() { _, err := c.Stdin.Read(make([]byte, 1)); read <- err }()
 		return succeed(t.Context(), c, nil)
 	})
@@ -169,7 +172,7 @@ func TestStdinClosesWithTheCall(t *testing.T) {
 
 // A call whose output is not JSON fails (AU-05).
 func TestInvalidOutput(t *testing.T) {
-	r := registry(func(ctx context.Context, c dray.Call, s dray.Sink) (dray.Result, error) {
+	r := registry(t, func(ctx context.Context, c dray.Call, s dray.Sink) (dray.Result, error) {
 		res, err := succeed(ctx, c, s)
 		res.Output = json.RawMessage(`{"a":`)
 		return res, err
@@ -205,7 +208,7 @@ func TestRejectedCall(t *testing.T) {
 			if c.recorded {
 				run = call.Recorded(fails)
 			}
-			r := registry(run.Execute)
+			r := registry(t, run.Execute)
 			started := startCall(t, r, "{}")
 			<-started.Done()
 			if err := r.Drain(t.Context()); err != nil {
