@@ -247,7 +247,7 @@ func (w *writer) settle(e *pendingEvent, err error) {
 	case e.compensate != nil:
 		w.log.Warn("begin record committed too late; nothing ran", id)
 		end := e.compensate()
-		end.abandoned = true // nobody waits for it
+		end.abandoned = true // its caller does not wait
 		w.queue = append(w.queue, end)
 	default:
 		w.log.Info("end record committed late", id)

@@ -113,7 +113,7 @@ func (w *world) errorSays(text string) error {
 	return nil
 }
 
-// nothingStarted checks that the tool left no mark on the host, where scenarios let it write the file
+// nothingStarted checks that the tool did not run: on the host, where scenarios let it write the file
 // ran, and no output or report of an end in its record.
 func (w *world) nothingStarted() error {
 	if _, err := os.Lstat(filepath.Join(w.root, "ran")); !os.IsNotExist(err) {
@@ -146,7 +146,7 @@ func (w *world) outputIsText(stream string, doc *godog.DocString) error {
 func (w *world) quoted(text string) (string, error) {
 	var s string
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return "", fmt.Errorf("the feature file's %s is no JSON string: %w", text, err)
+		return "", fmt.Errorf("%s in the feature file is not a JSON string: %w", text, err)
 	}
 	return w.named(s), nil
 }
@@ -182,14 +182,14 @@ func (w *world) outputLacks(stream, text string) error {
 	return err
 }
 
-// fileAndLine is how tools name a place.
+// fileAndLine matches a file and line as tools print them.
 var fileAndLine = regexp.MustCompile(`(/[^\s"':\x1b]+)(?:", line | line |: line |(?:\x1b\[[\d;]*[mK])*:(?:\x1b\[[\d;]*[mK])*)(\d+)`)
 
-// firstPlaceIs opens what a tool named first, on this side, and looks at the line.
+// firstPlaceIs opens the first file that a tool printed, on the host, and compares the line.
 func (w *world) firstPlaceIs(stream, want string) error {
 	found := fileAndLine.FindStringSubmatch(w.output(stream))
 	if found == nil {
-		return fmt.Errorf("there is none in %q", w.output(stream))
+		return fmt.Errorf("no file and line in %q", w.output(stream))
 	}
 	content, err := os.ReadFile(found[1])
 	if err != nil {
@@ -287,7 +287,7 @@ func (w *world) valueIs(pointer, text string) error {
 	}
 	got, found := w.answer.find(w.named(pointer))
 	if !found || !same(got, want) {
-		return fmt.Errorf("it is %#v (found: %v), not %#v; the answer is %s", got, found, want,
+		return fmt.Errorf("it is %#v (found: %v), not %#v; the response is %s", got, found, want,
 			w.answer.raw)
 	}
 	return nil
@@ -319,7 +319,7 @@ func (w *world) ownNumbers() error {
 		text := strconv.Itoa(i) + "\n"
 		if a.at("/exit_code") != json.Number(strconv.Itoa(i)) || a.at("/stdout/text") != text ||
 			a.at("/stderr/text") != text {
-			return fmt.Errorf("number %d: %s", i, a.raw)
+			return fmt.Errorf("response %d: %s", i, a.raw)
 		}
 	}
 	return nil

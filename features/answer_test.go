@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// answer is an answer of the daemon.
+// answer is a response of the daemon.
 type answer struct {
 	status int
 	header http.Header
@@ -20,7 +20,7 @@ type answer struct {
 	value  any
 }
 
-// at gives what a JSON pointer leads to; nil if it leads nowhere, as for null.
+// at returns the value of a JSON pointer, or nil if there is none.
 func (a answer) at(pointer string) any {
 	v, _ := a.find(pointer)
 	return v
@@ -59,12 +59,12 @@ func decode(text []byte) (any, error) {
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
-		return nil, fmt.Errorf("reading %.200q: %w", text, err)
+		return nil, fmt.Errorf("decode %.200q: %w", text, err)
 	}
 	return v, nil
 }
 
-// same says whether two decoded values are equal.
+// same reports whether two decoded values are equal.
 func same(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 // ask makes one request. A body that is not a reader is sent as JSON.

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/cucumber/godog"
-	_ "github.com/mattn/go-sqlite3" // the steps read the trail as an operator would
+	_ "github.com/mattn/go-sqlite3" // the steps read the audit log as an operator would
 )
 
 func (w *world) trailSteps(sc *godog.ScenarioContext) {
@@ -24,7 +24,7 @@ func (w *world) trailSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^the call is the first of the list$`, w.firstOfList)
 }
 
-// trail opens the database for one question, read-only.
+// trail opens the database read-only for one query.
 func (w *world) trail(ask func(*sql.DB) error) error {
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.daemon.state, "audit.db")+"?mode=ro")
 	if err != nil {
@@ -34,7 +34,7 @@ func (w *world) trail(ask func(*sql.DB) error) error {
 	return ask(db)
 }
 
-// column reads one column of the call's row as JSON would write it.
+// column reads a column of the call's row as JSON.
 func (w *world) column(ctx context.Context, name string) (text string, err error) {
 	err = w.trail(func(db *sql.DB) error {
 		// a name from the step's pattern
@@ -90,7 +90,7 @@ func (w *world) containerColumn(ctx context.Context) error {
 		return err
 	}
 	if want := w.answer.at("/metadata/container"); want == nil || !same(got, want) {
-		return fmt.Errorf("it is %v, the answer says %v", got, want)
+		return fmt.Errorf("it is %v, in the response %v", got, want)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (w *world) firstOfList(ctx context.Context) error {
 	return err
 }
 
-// holdTrail takes the database's write lock, as a backup program that hangs would.
+// holdTrail takes the write lock of the database, like a backup program that hangs.
 func (w *world) holdTrail(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.daemon.state,

@@ -56,7 +56,7 @@ func (w *world) callTool(ctx context.Context, tool, input string) (err error) {
 	return err
 }
 
-// callDeep nests a path in so many objects below the top one.
+// callDeep nests a path in levels objects below the top one.
 func (w *world) callDeep(ctx context.Context, tool string, levels int) error {
 	inner := `{"a":`
 	return w.callTool(ctx, tool, strings.Repeat(inner, levels+1)+`"{workspace}/deepest"`+strings.Repeat("}", levels+1))
@@ -94,7 +94,7 @@ type runningCall struct {
 	cancel context.CancelFunc
 }
 
-// leave lets go of the events; of nil there is nothing to let go.
+// leave closes the events. It may be called on nil.
 func (r *runningCall) leave() {
 	if r == nil || r.events == nil {
 		return
@@ -104,7 +104,7 @@ func (r *runningCall) leave() {
 	r.events = nil
 }
 
-// until reads events until stdout has a text.
+// until reads events until stdout contains a text.
 func (r *runningCall) until(text string) error {
 	var printed strings.Builder
 	for r.lines.Scan() {
@@ -137,7 +137,7 @@ func (w *world) follow(ctx context.Context, method, path string, body any) error
 	w.running = &runningCall{events: resp, lines: bufio.NewScanner(resp.Body), cancel: cancel}
 	w.running.lines.Buffer(nil, 1<<20)
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the events are answered with %s", resp.Status)
+		return fmt.Errorf("the response to the request for events is %s", resp.Status)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (w *world) callAndLeave(ctx context.Context, tool, text, input string) erro
 	return w.await(ctx, location)
 }
 
-// await takes the record of a call when it has ended.
+// await reads the record of a call after its end.
 func (w *world) await(ctx context.Context, location string) (err error) {
 	w.answer, err = w.daemon.ask(ctx, http.MethodGet, location+"?wait_ms=20000", nil)
 	return err

@@ -30,9 +30,9 @@ func (w *world) captureSteps(sc *godog.ScenarioContext) {
 	})
 }
 
-// startOnDisk starts a daemon whose captures have a small disk of their own.
+// startOnDisk starts a daemon whose captures are on a small disk of their own.
 func (w *world) startOnDisk(size string, doc *godog.DocString) error {
-	captures := filepath.Join(newFolder(w.t), "state", "captures")
+	captures := filepath.Join(newDir(w.t), "state", "captures")
 	if err := os.MkdirAll(captures, 0o700); err != nil {
 		return err
 	}
@@ -52,19 +52,19 @@ func (w *world) callSame(ctx context.Context) error {
 	again["input"] = first.at("/input")
 	second, err := w.daemon.call(ctx, "", again)
 	if err == nil && second.at("/status") != "succeeded" {
-		err = fmt.Errorf("it has not succeeded: %s", second.raw)
+		err = fmt.Errorf("the call did not succeed: %s", second.raw)
 	}
 	return err
 }
 
-// askOutput takes the answer to a question for a stream in the call's place.
+// askOutput requests a stream. The response replaces that of the call.
 func (w *world) askOutput(ctx context.Context, stream string) (err error) {
 	w.answer, err = w.daemon.ask(ctx, http.MethodGet,
 		"/v1/invocations/"+w.answer.id()+"/output/"+stream, nil)
 	return err
 }
 
-// rangeOf asks for a range of a stream.
+// rangeOf requests a range of a stream.
 func (w *world) rangeOf(ctx context.Context, at, stream string) (status int, body []byte,
 	err error,
 ) {
@@ -105,7 +105,7 @@ func (w *world) rangeRefused(ctx context.Context, at, stream string, want int) e
 	return err
 }
 
-// inTime asks again and again until something holds.
+// inTime repeats a request until its check succeeds.
 func inTime(ctx context.Context, holds func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// places are the workspaces of the comparison, made and not yet brought up.
+// places are the workspaces of the comparison, created and not yet started.
 func places(t *testing.T) []*referenceEnv {
 	all := []*referenceEnv{
 		{
@@ -95,8 +95,8 @@ func slicesOf(lists ...[]referenceCase) []referenceCase {
 	return all
 }
 
-// dockerfile stands on an image with a label, since the reference reads the labels of that one, not
-// those of the Dockerfile.
+// dockerfile is based on an image with a label, because the reference reads the labels of the base
+// image, not of the Dockerfile.
 const dockerfile = `FROM LABELLED
 ENV FROM_IMAGE=image SHELL=/bin/ash EMPTY=
 RUN mkdir -p /srv/start && printf 'export FROM_RC=$FROM_IMAGE-$(pwd)\nunset EMPTY\n' >>/etc/profile
@@ -110,10 +110,10 @@ const metadataLabel = `devcontainer.metadata=[
 	{"userEnvProbe": "loginShell", "remoteEnv": {"SECOND": "2"}}
 ]`
 
-// labelled makes an image with a label and gives its name.
+// labelled builds an image with a label and returns its name.
 func labelled(t *testing.T) string {
 	t.Helper()
-	name := "dray-test/labelled:" + filepath.Base(newFolder(t)) + strconv.Itoa(os.Getpid())
+	name := "dray-test/labelled:" + filepath.Base(newDir(t)) + strconv.Itoa(os.Getpid())
 	id, err := docker(t.Context(), "create", "--label", metadataLabel, busybox)
 	if err == nil {
 		_, err = docker(t.Context(), "commit", id, name)
@@ -124,7 +124,7 @@ func labelled(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// and its tag alone, if something else uses it
+	// only the tag, if the image is used elsewhere
 	t.Cleanup(func() { _, _ = docker(context.WithoutCancel(t.Context()), "rmi", name) })
 	return name
 }
@@ -148,7 +148,7 @@ services:
     init: true
 `
 
-// onImage is a configuration of the first place.
+// onImage is a configuration of the first workspace.
 func onImage(rest string) string {
 	return `{"image": "DEBIAN", "updateRemoteUserUID": false, "containerEnv": {"FROM_CONTAINER": "a=b", "EMPTY": "", "NUMBER": "7"}, "runArgs": ["--init"]` + rest + `}`
 }
@@ -357,7 +357,7 @@ func programSettings() []referenceCase {
 				},
 			},
 			{
-				name: "stdin that nobody reads", argv: []string{"true"}, stdin: bytes.Repeat([]byte("x"),
+				name: "unread stdin", argv: []string{"true"}, stdin: bytes.Repeat([]byte("x"),
 					4<<20), row: "unread-stdin",
 				reference: expectation{anyCode: true, stderr: "EPIPE"}, dray: expectation{
 					code:     0,
@@ -443,9 +443,9 @@ func labelSettings() []referenceCase {
 	}
 }
 
-// make writes the place's files.
+// make writes the files of the workspace.
 func (p *referenceEnv) make(t *testing.T) {
-	p.root = newFolder(t)
+	p.root = newDir(t)
 	files := map[string]string{p.config: withImages(p.settings[0].config), p.workspace +
 		"/tool.sh": "#!/bin/sh\necho \"tool $1\"\n"}
 	for name, content := range p.files {

@@ -19,12 +19,10 @@ import (
 
 // TestReference runs each example through the reference's `devcontainer exec` and through `dray
 // exec`, in the same container, and compares stdout, stderr, exit code, user, groups, capabilities,
-// working folder, umask, limits and environment. What differs stands in
-// docs/reference/devcontainer-compat.md with its reason; a difference that stands there and is not
-// seen any more fails, too.
-//
-// EX-07, CF-05: and through them the rules of internal/devcontainer, executor/docker and the
-// agent.
+// working directory, umask, limits and environment. Differences are listed in
+// docs/reference/devcontainer-compat.md with their reasons. The test also fails for a listed difference
+// that does not occur. So it checks internal/devcontainer, executor/docker and the agent (EX-07,
+// CF-05).
 func TestReference(t *testing.T) {
 	needsEngine(t)
 	t.Setenv("COMPAT_LOCAL", "value of the caller = with signs; ä")
@@ -42,13 +40,13 @@ func TestReference(t *testing.T) {
 	seen.against(t, tableRows(t, "Shown by the comparison"))
 }
 
-// referenceEnv is a workspace and its container. Of its configuration the reference reads user,
-// probe, remoteEnv and folder again for each command, so that one container serves many settings.
+// referenceEnv is a workspace and its container. The reference reads user, probe, remoteEnv and folder
+// of the configuration for each command, so one container is used for many configurations.
 type referenceEnv struct {
 	name string
 	// files are written below root.
 	files map[string]string
-	// workspace is the folder that both are given, config its devcontainer.json; relative to root.
+	// workspace is the directory that both get, config its devcontainer.json; relative to root.
 	workspace, config string
 	git               bool
 	settings          []referenceCase
@@ -59,12 +57,12 @@ type referenceEnv struct {
 	engineIgnores uint64
 }
 
-// referenceCase is one devcontainer.json, and what is run under it.
+// referenceCase is a devcontainer.json with the commands that run with it.
 type referenceCase struct {
 	name string
-	// config is JSON; the first one makes the container.
+	// config is JSON; the first one creates the container.
 	config string
-	// prepare is a shell script that root runs in the container before.
+	// prepare is a shell script that root runs first in the container.
 	prepare  string
 	examples []example
 }
@@ -73,21 +71,21 @@ type referenceCase struct {
 type example struct {
 	name string
 	argv []string
-	// env is laid over the environment, K=V.
+	// env has variables K=V that are added to the environment.
 	env   []string
 	stdin []byte
 	// long is a long stdout, byte for byte; the reference may lose its end (row lost-end).
 	long []byte
-	// then is run afterwards, and what it prints is what counts.
+	// then is a command that runs afterwards, whose output is compared.
 	then []string
-	// folder is what is given as the workspace; empty is the place's own. Relative to root.
+	// folder is used instead of the workspace, relative to root.
 	folder string
-	// row is the table's row if the two differ; then these are what each of them has to do.
+	// row is the id in the table if the two differ; then each must match its expectation.
 	row             string
 	reference, dray expectation
 }
 
-// expectation is one side of a known difference; the texts are parts of what is printed.
+// expectation is one side of a known difference. The texts are parts of the output.
 type expectation struct {
 	code              int
 	stdout, stderr    string
@@ -126,7 +124,7 @@ func (p *referenceEnv) compare(t *testing.T, d *daemon, seen *rows) {
 	}
 }
 
-// bringUp makes the container with the reference, as a container is that dray did not make.
+// bringUp starts the container with the reference, so that it is not one that dray started.
 func (p *referenceEnv) bringUp(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() { removeContainers(t, p.path(p.workspace)) })
@@ -137,12 +135,12 @@ func (p *referenceEnv) bringUp(t *testing.T) {
 	if r := reference(t, nil, args...); r.code != 0 {
 		t.Fatalf("devcontainer up: %d\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
-	// Without a shell: bash ignores SIGQUIT on its own account.
+	// without a shell, because bash ignores SIGQUIT
 	handed := strings.TrimSpace(strings.TrimPrefix(p.asRoot(t, "grep", "SigIgn", "/proc/self/status"),
 		"SigIgn:"))
 	mask, err := strconv.ParseUint(handed, 16, 64)
 	if err != nil {
-		t.Fatalf("the signals that the engine hands down: %q: %v", handed, err)
+		t.Fatalf("ignored signals of the engine: %q: %v", handed, err)
 	}
 	p.engineIgnores = mask
 }
@@ -195,8 +193,8 @@ func (p *referenceEnv) run(t *testing.T, d *daemon, e example, seen *rows) {
 	e.dray.check(t, "dray", got)
 }
 
-// completed holds our stdout to what was to be printed, and takes the beginning of it for the whole
-// where the reference lost the end.
+// completed compares our stdout with the printed text. If the reference lost the end of it, a prefix
+// counts as complete.
 func completed(t *testing.T, got, want, printed []byte) []byte {
 	t.Helper()
 	if !bytes.Equal(got, printed) {
@@ -208,8 +206,7 @@ func completed(t *testing.T, got, want, printed []byte) []byte {
 	return want
 }
 
-// limit says how many reference programs run at once: each is a Node.js that starts nine docker
-// commands.
+// limit bounds the number of concurrent reference programs: each starts nine docker commands.
 var limit = make(chan struct{}, 3)
 
 func reference(t *testing.T, stdin []byte, args ...string) ran {
@@ -229,8 +226,7 @@ func reference(t *testing.T, stdin []byte, args ...string) ran {
 	return ran{cmd.ProcessState.ExitCode(), stdout.Bytes(), stderr.Bytes()}
 }
 
-// compareRuns compares all that was printed; an inspection aspect by aspect, so that a failure
-// names what differs.
+// compareRuns compares the output, that of an inspection aspect by aspect.
 func (p *referenceEnv) compareRuns(t *testing.T, got, want ran) {
 	t.Helper()
 	if got.code != want.code {
@@ -262,8 +258,8 @@ func (p *referenceEnv) compareRuns(t *testing.T, got, want ran) {
 	}
 }
 
-// freshSignals takes from the reference's ignored signals those that the engine itself was started
-// with: row inherited-signals.
+// freshSignals removes the signals that the engine ignores from those that the reference's process
+// ignores (row inherited-signals).
 func (p *referenceEnv) freshSignals(t *testing.T, ignored string) string {
 	t.Helper()
 	mask, err := strconv.ParseUint(ignored, 16, 64)
@@ -273,20 +269,19 @@ func (p *referenceEnv) freshSignals(t *testing.T, ignored string) string {
 	return fmt.Sprintf("%016x", mask&^p.engineIgnores)
 }
 
-// check holds one side of a known difference against what is written of it.
+// check compares one side of a known difference with its expectation.
 func (x expectation) check(t *testing.T, who string, r ran) {
 	t.Helper()
 	ok := (x.anyCode || r.code == x.code) && bytes.Contains(r.stdout, []byte(x.stdout)) &&
 		bytes.Contains(r.stderr, []byte(x.stderr))
 	if !ok || x.noStdout && len(r.stdout) > 0 {
-		t.Errorf("%s: exit code %d, stdout %.300q, stderr %.300q; the known difference says %+v", who,
+		t.Errorf("%s: exit code %d, stdout %.300q, stderr %.300q; want %+v", who,
 			r.code, r.stdout, r.stderr, x)
 	}
 }
 
-// inspect prints what a process is: the aspects, one a line, then its environment as the kernel has
-// it. What /proc says of the shell is read by the shell itself: some shells block signals for as
-// long as they start a program.
+// inspect prints the aspects of a process, one on each line, then its environment as in /proc. The
+// shell reads its own /proc files, because some shells block signals while they start a program.
 var inspect = []string{"sh", "-c", `printf '` + inspectionMark + `\n'
 echo "cwd: $(readlink /proc/$$/cwd)"
 echo "umask: $(umask)"
@@ -311,8 +306,8 @@ exit 0`} // the last program of a script may take the shell's place, and then $$
 
 const inspectionMark = "INSPECTION"
 
-// comparedAspects takes an inspection apart. The order of the variables is no promise of anybody's;
-// a name that stands twice would show as two.
+// comparedAspects parses an inspection. The order of the variables is not compared; a duplicate name
+// counts as two aspects.
 func comparedAspects(out []byte) map[string]string {
 	all := map[string]string{}
 	lines, environ, _ := strings.Cut(string(out), "\nENVIRONMENT\n")
@@ -330,7 +325,7 @@ func comparedAspects(out []byte) map[string]string {
 	return all
 }
 
-// rows collects which rows of the table were seen.
+// rows collects the rows of the table that occurred.
 type rows struct {
 	mu   sync.Mutex
 	seen map[string]bool
@@ -348,7 +343,7 @@ func (r *rows) against(t *testing.T, table []string) {
 	defer r.mu.Unlock()
 	for _, id := range table {
 		if !r.seen[id] {
-			t.Errorf("the table lists %s, and no example shows it", id)
+			t.Errorf("the table lists %s, which no example shows", id)
 		}
 		delete(r.seen, id)
 	}

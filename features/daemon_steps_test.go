@@ -65,22 +65,22 @@ func (w *world) setVariable(name, value string) error {
 }
 
 func (w *world) startOwn(doc *godog.DocString) error {
-	return w.startIn(filepath.Join(newFolder(w.t), "state"), doc)
+	return w.startIn(filepath.Join(newDir(w.t), "state"), doc)
 }
 
-// startIn starts a daemon on a state folder.
+// startIn starts a daemon on a state directory.
 func (w *world) startIn(state string, doc *godog.DocString) error {
 	if err := w.tryStartIn(state, doc); err != nil {
 		return err
 	}
 	if _, ok := w.daemon.log.await("ready"); !ok {
-		return fmt.Errorf("it does not start: %s", w.daemon.log.text())
+		return fmt.Errorf("the daemon does not start: %s", w.daemon.log.text())
 	}
 	return nil
 }
 
 func (w *world) tryStart(doc *godog.DocString) error {
-	return w.tryStartIn(filepath.Join(newFolder(w.t), "state"), doc)
+	return w.tryStartIn(filepath.Join(newDir(w.t), "state"), doc)
 }
 
 func (w *world) tryStartIn(state string, doc *godog.DocString) error {
@@ -109,7 +109,7 @@ func (w *world) endsWith(code int) error {
 		got = w.daemon.wait(w.t)
 	}
 	if got != code {
-		return fmt.Errorf("it ends with %d: %s%s", got, w.daemon.log.text(), w.command.stderr)
+		return fmt.Errorf("the exit code is %d: %s%s", got, w.daemon.log.text(), w.command.stderr)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (w *world) said() string {
 
 func (w *world) says(text string) error {
 	if !strings.Contains(w.said(), w.named(text)) {
-		return fmt.Errorf("it says %q", w.said())
+		return fmt.Errorf("stderr is %q", w.said())
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (w *world) askPathWith(ctx context.Context, method, path, body string) (err
 	return err
 }
 
-// eventsEnd reads the events that are followed to their end.
+// eventsEnd reads the followed events to their end.
 func (w *world) eventsEnd(reason string) error {
 	for w.running.lines.Scan() {
 		end, err := decode(w.running.lines.Bytes())
@@ -193,7 +193,7 @@ func (w *world) countContainers(ctx context.Context, count string) error {
 	return err
 }
 
-// runDray runs a command line; its words are separated by blanks.
+// runDray runs a command line, whose words are separated by spaces.
 func (w *world) runDray(ctx context.Context, line string) {
 	w.command = w.daemon.dray(ctx, strings.NewReader(""), strings.Fields(w.named(line))...)
 	if w.command.stdout == nil {
@@ -203,7 +203,7 @@ func (w *world) runDray(ctx context.Context, line string) {
 
 func (w *world) prints(text string) error {
 	if !strings.Contains(string(w.command.stdout), w.named(text)) {
-		return fmt.Errorf("it prints %q, and says %q", w.command.stdout, w.command.stderr)
+		return fmt.Errorf("stdout is %q, stderr %q", w.command.stdout, w.command.stderr)
 	}
 	return nil
 }

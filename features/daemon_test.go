@@ -17,7 +17,7 @@ import (
 	"github.com/dray-dev/dray/cmd/dray/command"
 )
 
-// daemon is a whole dray in this process, on a state folder of its own.
+// daemon is a daemon in this process with a state directory of its own.
 type daemon struct {
 	state, config string
 	log           *lineLog
@@ -27,11 +27,11 @@ type daemon struct {
 	code          int
 }
 
-// startDaemon starts `dray serve` with a configuration and waits until it says that it is ready. It
-// ends with the test.
+// startDaemon starts `dray serve` with a configuration and waits for its ready line. The
+// daemon stops at the end of the test.
 func startDaemon(t testing.TB, config string) *daemon {
 	t.Helper()
-	folder := newFolder(t)
+	folder := newDir(t)
 	writeFiles(t, folder, map[string]string{"config.yaml": "devcontainer: {cli: " +
 		devcontainerCLI(t) + ", up_args: [--buildkit, never]}\n" + config})
 	d := launch(filepath.Join(folder, "state"), filepath.Join(folder, "config.yaml"))
@@ -46,7 +46,7 @@ func startDaemon(t testing.TB, config string) *daemon {
 	return d
 }
 
-// launch starts `dray serve` and waits for nothing.
+// launch starts `dray serve` without waiting.
 func launch(state, config string) *daemon {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &daemon{
@@ -62,7 +62,7 @@ func launch(state, config string) *daemon {
 	return d
 }
 
-// end stops the daemon, waits for it and gives its exit code.
+// end stops the daemon, waits for it and returns its exit code.
 func (d *daemon) end(t testing.TB) int {
 	t.Helper()
 	d.http.CloseIdleConnections()
@@ -88,7 +88,7 @@ func socketClient(socket string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial}}
 }
 
-// ran is what a command line did.
+// ran is the result of a command line.
 type ran struct {
 	code           int
 	stdout, stderr []byte
@@ -102,7 +102,7 @@ func (d *daemon) dray(ctx context.Context, stdin io.Reader, args ...string) ran 
 	return ran{code, stdout.Bytes(), stderr.Bytes()}
 }
 
-// lineLog is the daemon's log; others can wait for an event in it.
+// lineLog is the daemon's log. Tests can wait for an event in it.
 type lineLog struct {
 	mu     sync.Mutex
 	buf    []byte
@@ -133,7 +133,7 @@ func (l *lineLog) text() string {
 	return string(l.buf)
 }
 
-// lines gives the complete lines, decoded; what is no JSON is nil.
+// lines returns the complete lines, decoded, with nil for invalid JSON.
 func (l *lineLog) lines() []map[string]any {
 	var lines []map[string]any
 	for line := range strings.Lines(l.text()) {
@@ -146,7 +146,8 @@ func (l *lineLog) lines() []map[string]any {
 	return lines
 }
 
-// await waits for the line of an event; it is not ok if the log ends or 20 s pass without one.
+// await waits for the line of an event. ok is false if there is none before the end of the log or
+// within 20 s.
 func (l *lineLog) await(event string) (map[string]any, bool) {
 	late := time.After(20 * time.Second)
 	for {

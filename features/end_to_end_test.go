@@ -24,7 +24,7 @@ func (w *world) endToEndSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^the file at (/\S+) is one of those in (/\S+), byte for byte$`, w.inManifest)
 }
 
-// opened reads the file whose path stands in the answer, as a caller does.
+// opened reads the file whose path is in the response, as a caller does.
 func (w *world) opened(pointer string) (path string, content []byte, err error) {
 	path, _ = w.answer.at(pointer).(string)
 	content, err = os.ReadFile(path)
@@ -34,13 +34,12 @@ func (w *world) opened(pointer string) (path string, content []byte, err error) 
 func (w *world) resultSays(pointer, text string) error {
 	_, content, err := w.opened(pointer)
 	if err == nil && !strings.Contains(string(content), text) {
-		err = fmt.Errorf("it says %q", content)
+		err = fmt.Errorf("the content is %q", content)
 	}
 	return err
 }
 
-// pictureShows decodes a chart of bars and holds their heights against the amounts that they stand
-// for.
+// pictureShows decodes a chart and compares the heights of its bars with the amounts.
 func (w *world) pictureShows(pointer, list string) error {
 	_, content, err := w.opened(pointer)
 	if err != nil {
@@ -64,13 +63,13 @@ func (w *world) pictureShows(pointer, list string) error {
 		want[i] = amount * height / slices.Max(amounts)
 	}
 	if got := bars(chart); !slices.Equal(got, want) {
-		return fmt.Errorf("its bars are %v high, and %v would be right", got, want)
+		return fmt.Errorf("the heights of the bars are %v, want %v", got, want)
 	}
 	return nil
 }
 
-// bars gives the heights of a chart's bars, from the left: the pixels of a column that are not
-// white.
+// bars returns the heights of a chart's bars from the left: the number of pixels of a column that
+// are not white.
 func bars(chart picture.Image) []int {
 	var heights []int
 	before := 0
@@ -109,7 +108,7 @@ func (w *world) inManifest(pointer, manifest string) error {
 		}
 		if entry["sha256"] != digest || fmt.Sprint(entry["size"]) != strconv.Itoa(len(content)) ||
 			entry["mode"] != fmt.Sprintf("%04o", info.Mode().Perm()) {
-			return fmt.Errorf("it is %v, and the file has %d bytes of %s with mode %v", entry, len(content),
+			return fmt.Errorf("the entry is %v, the file has %d bytes of %s with mode %v", entry, len(content),
 				digest, info.Mode())
 		}
 		return nil
@@ -119,7 +118,7 @@ func (w *world) inManifest(pointer, manifest string) error {
 
 func TestStory(t *testing.T) {
 	needsEngine(t)
-	root := newFolder(t)
+	root := newDir(t)
 	const example = "../examples/report"
 	if err := os.CopyFS(filepath.Join(root, "app"), os.DirFS(example+"/project")); err != nil {
 		t.Fatal(err)

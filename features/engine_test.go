@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// docker runs the engine's own command line, which is how these tests look at containers from the
-// side.
+// docker runs the docker CLI, with which these tests inspect containers independently of dray.
 func docker(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	var stderr bytes.Buffer
@@ -25,15 +24,15 @@ func docker(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// containersOf lists the containers of a workspace, those that do not run included.
+// containersOf lists all containers of a workspace, also those that do not run.
 func containersOf(ctx context.Context, workspace string) ([]string, error) {
 	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter",
 		"label=devcontainer.local_folder="+workspace)
 	return strings.Fields(out), err
 }
 
-// removeContainers removes what a workspace left at the engine: its containers, and the images that
-// were built for them.
+// removeContainers removes the containers of a workspace and the images that were built for
+// them.
 func removeContainers(t testing.TB, workspace string) {
 	ctx := context.WithoutCancel(t.Context())
 	ids, err := containersOf(ctx, workspace)
@@ -60,7 +59,7 @@ func removeContainer(ctx context.Context, id string) error {
 	image, project, _ := strings.Cut(out, ",")
 	if strings.HasPrefix(image, "vsc-") {
 		_, _ = docker(ctx, "rmi", image)
-		_, _ = docker(ctx, "rmi", strings.TrimSuffix(image, "-uid")) // not each has one
+		_, _ = docker(ctx, "rmi", strings.TrimSuffix(image, "-uid")) // not every image has one
 	}
 	if project != "" {
 		return removeProject(ctx, project)
@@ -68,7 +67,7 @@ func removeContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-// removeProject removes what else docker compose made: other services' containers, and the network.
+// removeProject removes the other containers and the network of a docker compose project.
 func removeProject(ctx context.Context, project string) error {
 	out, err := docker(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter",
 		"label=com.docker.compose.project="+project)
@@ -77,11 +76,11 @@ func removeProject(ctx context.Context, project string) error {
 			return err
 		}
 	}
-	_, _ = docker(ctx, "network", "rm", project+"_default") // it is there once for all services
+	_, _ = docker(ctx, "network", "rm", project+"_default") // the services share it
 	return err
 }
 
-// writeFiles makes files below a folder, with the folders above them.
+// writeFiles writes files below a directory, and creates their directories.
 func writeFiles(t testing.TB, folder string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -103,14 +102,14 @@ func writeFile(path, content string) error {
 	return os.Rename(temporary, path)
 }
 
-// removeVolumes removes the volumes that lead to a place below a folder: those of the agents of
-// daemons that had their state there.
+// removeVolumes removes the volumes with a path below a directory: those of agents whose daemon had
+// its state there.
 func removeVolumes(ctx context.Context, folder string) error {
 	out, err := docker(ctx, "volume", "ls", "--quiet", "--filter", "label=dev.dray.agent")
 	for name := range strings.FieldsSeq(out) {
 		device, err := docker(ctx, "volume", "inspect", "--format", `{{index .Options "device"}}`, name)
 		if err != nil || !strings.HasPrefix(device, folder+"/") {
-			continue // somebody else's, and perhaps gone meanwhile
+			continue // of another test, and perhaps removed meanwhile
 		}
 		if _, err := docker(ctx, "volume", "rm", name); err != nil {
 			return err
@@ -119,9 +118,9 @@ func removeVolumes(ctx context.Context, folder string) error {
 	return err
 }
 
-// newFolder makes a folder that users of a container can enter, and whose path holds no link. The
-// volumes that lead into it go with it.
-func newFolder(t testing.TB) string {
+// newDir creates a directory that users of a container can enter, with a path without symlinks. The
+// end of the test removes it with the volumes that refer to it.
+func newDir(t testing.TB) string {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -28,7 +28,7 @@ func (w *world) placeSteps(sc *godog.ScenarioContext) {
 
 func (w *world) inWorkspace(folder string) { w.body["workspace"] = w.named(folder) }
 
-// ownContainer runs a container for this scenario alone, and lets the calls name it.
+// ownContainer runs a container for this scenario, in which its calls run.
 func (w *world) ownContainer(ctx context.Context, options ...string) error {
 	id, err := runContainer(ctx, options...)
 	if err != nil {
@@ -50,11 +50,11 @@ func (w *world) killContainer(ctx context.Context) error {
 	return w.await(ctx, "/v1/invocations/"+w.answer.id())
 }
 
-// noProcess asks the engine, which asks the kernel: nothing in the container can hide from it.
+// noProcess reads the processes from the engine, since a tool could hide them in the container.
 func (w *world) noProcess(ctx context.Context, command string) error {
 	out, err := docker(ctx, "top", w.names["container"], "-eo", "pid,args")
 	if err == nil && strings.Contains(out, command) {
-		err = fmt.Errorf("there is:\n%s", out)
+		err = fmt.Errorf("the processes are:\n%s", out)
 	}
 	return err
 }
@@ -78,8 +78,8 @@ func (w *world) fileHolds(path, text string, uid int) error {
 	return differ(string(content), want)
 }
 
-// pathsMapped maps the first column and compares with the second, where nothing means that the path
-// stays and is listed as unmapped.
+// pathsMapped maps the first column and compares the result with the second. If that is empty, the
+// path must be unchanged and listed as unmapped.
 func (w *world) pathsMapped(ctx context.Context, direction string, table *godog.Table) error {
 	var given, want, unmapped []any
 	for _, row := range table.Rows {
@@ -96,7 +96,7 @@ func (w *world) pathsMapped(ctx context.Context, direction string, table *godog.
 		return err
 	}
 	if !same(a.at("/paths"), want) || len(unmapped) > 0 && !same(a.at("/unmapped"), unmapped) {
-		return fmt.Errorf("the answer is %s, wanted %v, unmapped %v", a.raw, want, unmapped)
+		return fmt.Errorf("the response is %s, want %v, unmapped %v", a.raw, want, unmapped)
 	}
 	return nil
 }
@@ -109,5 +109,5 @@ func (w *world) workspaceRuns() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("it does not: %s", w.answer.raw)
+	return fmt.Errorf("the response does not: %s", w.answer.raw)
 }

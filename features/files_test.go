@@ -12,11 +12,11 @@ import (
 
 const filesDevcontainer = `{"image": "DEBIAN", "remoteUser": "vscode", "updateRemoteUserUID": false, "userEnvProbe": "none"}`
 
-// newFilesFixture makes a workspace with all that file tools may meet, its container, and a daemon.
+// newFilesFixture creates a workspace with all kinds of files, its container and a daemon.
 func newFilesFixture(t *testing.T) *fixture {
 	t.Helper()
 	needsEngine(t)
-	root := newFolder(t)
+	root := newDir(t)
 	app := root + "/app"
 	writeFiles(t, root, map[string]string{
 		"app/.devcontainer/devcontainer.json": withImages(filesDevcontainer), "outside": "x", "app/log": "/workspaces/app/a.go:12:3: no /workspaces/apple\n",
@@ -47,7 +47,7 @@ func newFilesFixture(t *testing.T) *fixture {
 			"workspace": app,
 		})
 	if err != nil || r.at("/status") != "succeeded" {
-		t.Fatalf("the workspace does not come up: %v, %s", err, r.raw)
+		t.Fatalf("the workspace does not start: %v, %s", err, r.raw)
 	}
 	f.names["container"] = fmt.Sprint(r.at("/metadata/container/id"))
 	return f
@@ -59,8 +59,7 @@ func TestFiles(t *testing.T) {
 	runFeature(t, "files.feature", f)
 }
 
-// EX-17: the same input gives the same output, or the same refusal, on the host and in the
-// container.
+// The same input has the same output, or the same error, on the host and in the container (EX-17).
 func filesAlike(t *testing.T, f *fixture) {
 	for _, call := range []struct{ tool, input string }{
 		{"glob", `{"pattern": "tree/**"}`},

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// flooded is what a flooding tool prints on each stream; floodKept is how much of it is kept.
+	// flooded is the number of bytes that the tool prints on each stream, of which floodKept are
+	// captured.
 	flooded   = 64 << 20
 	floodKept = 8 << 20
-	// slowPiece is what a slow reader takes twenty times a second: a megabyte each second.
+	// slowPiece is what a slow reader reads twenty times a second: a megabyte each second.
 	slowPiece = 50 << 10
 )
 
-// CA-07, CA-01: beside a reader of one megabyte a second a tool that floods both streams runs to
-// its end, and other calls go on. What the reader then has not got yet it still gets: by sequence,
-// without a hole in what is kept. All the while the daemon's memory stays what it was.
+// A reader of one megabyte a second does not delay a tool that floods both streams, or other calls.
+// After the end of the tool the reader gets the rest of the captured output, in sequence and without
+// gaps. The daemon's memory does not grow (CA-01, CA-07).
 func TestSlowReaderBesideAFlood(t *testing.T) {
-	root := newFolder(t)
+	root := newDir(t)
 	d := startDaemon(t, fmt.Sprintf("host: {roots: [%s]}\nlimits: {capture: %d}\n", root, floodKept))
 	call := func(query string, argv ...string) answer {
 		t.Helper()
@@ -63,14 +64,14 @@ func TestSlowReaderBesideAFlood(t *testing.T) {
 	for _, stream := range []string{"/stdout", "/stderr"} {
 		got := fmt.Sprintf("%v of %v", end.at(stream+"/kept_bytes"), end.at(stream+"/total_bytes"))
 		if want := fmt.Sprintf("%d of %d", floodKept, flooded); got != want {
-			t.Errorf("%s: %s are kept, not %s", stream, got, want)
+			t.Errorf("%s: captured %s, want %s", stream, got, want)
 		}
 	}
 	if behind > flooded {
-		t.Errorf("the reader was no slow one: it had %d bytes when the tool was over", behind)
+		t.Errorf("the reader was not slow: it had %d bytes at the end of the tool", behind)
 	}
 	if grown := int64(peak) - int64(before); grown > 64<<20 {
-		t.Errorf("%d bytes more were in use", grown)
+		t.Errorf("memory grew by %d bytes", grown)
 	}
 	t.Logf("%d other calls ended meanwhile; the reader had %d bytes when the tool was over", others,
 		behind)
@@ -86,8 +87,8 @@ func memoryInUse() uint64 {
 // slowReader follows the events of a call at its own pace.
 type slowReader struct {
 	resp   *http.Response
-	hurrys chan struct{} // closed when it may read as fast as it can
-	had    chan int64    // how much it had read by then
+	fast   chan struct{} // closed when it may read without delay
+	had    chan int64    // the bytes that it had read before
 	done   sync.WaitGroup
 	events []slowEvent
 	err    error
@@ -100,8 +101,7 @@ type slowEvent struct {
 	size   int64
 }
 
-// largestEvent is how much output one event has at most. One that is kept in part is not kept to a
-// reader of events.
+// largestEvent is the maximum output of an event. A partly captured event is not sent to a reader.
 const largestEvent = 32 << 10
 
 func followSlowly(t *testing.T, d *daemon, path string) *slowReader {
@@ -111,17 +111,17 @@ func followSlowly(t *testing.T, d *daemon, path string) *slowReader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &slowReader{resp: resp, hurrys: make(chan struct{}), had: make(chan int64, 1)}
+	r := &slowReader{resp: resp, fast: make(chan struct{}), had: make(chan int64, 1)}
 	r.done.Go(r.read)
 	return r
 }
 
 func (r *slowReader) hurry() int64 {
-	close(r.hurrys)
+	close(r.fast)
 	return <-r.had
 }
 
-// read takes a piece at a tick until it may hurry, and then the rest.
+// read reads a piece at each tick until fast is closed, then the rest.
 func (r *slowReader) read() {
 	pipe, lines := io.Pipe()
 	r.done.Go(func() {
@@ -134,7 +134,7 @@ func (r *slowReader) read() {
 				m, err := io.CopyN(lines, r.resp.Body, slowPiece)
 				n += m
 				slow = err == nil
-			case <-r.hurrys:
+			case <-r.fast:
 				slow = false
 			}
 		}
@@ -158,7 +158,7 @@ func (r *slowReader) read() {
 	}
 }
 
-// check holds what was received against what it had to be.
+// check compares what was received with what was captured.
 func (r *slowReader) check(t *testing.T) {
 	t.Helper()
 	r.done.Wait()
@@ -169,14 +169,14 @@ func (r *slowReader) check(t *testing.T) {
 	next, last := map[string]int64{}, int64(0)
 	for _, ev := range r.events {
 		if ev.Seq <= last {
-			t.Fatalf("number %d comes after %d", ev.Seq, last)
+			t.Fatalf("event %d follows event %d", ev.Seq, last)
 		}
 		last = ev.Seq
 		if ev.Event != "stdout" && ev.Event != "stderr" {
 			continue
 		}
 		if ev.Offset != next[ev.Event] && next[ev.Event] <= floodKept-largestEvent {
-			t.Fatalf("%s has a hole from %d to %d", ev.Event, next[ev.Event], ev.Offset)
+			t.Fatalf("%s has a gap from %d to %d", ev.Event, next[ev.Event], ev.Offset)
 		}
 		next[ev.Event] = ev.Offset + ev.size
 	}

@@ -48,7 +48,7 @@ func TestSoakDaemonKilledDuringSync(t *testing.T) {
 	var count syncKills
 	killedSyncPage.Row(t, []string{"container"}, count.cells)
 	r := soakreport.Rand(t)
-	root := newFolder(t)
+	root := newDir(t)
 	if err := os.Mkdir(root+"/results", 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 func TestLimits(t *testing.T) {
 	needsEngine(t)
-	root := newFolder(t)
+	root := newDir(t)
 	runFeature(t, "limits.feature", &fixture{root: root, names: map[string]string{"root": root}})
 }
 

@@ -12,8 +12,7 @@ import (
 	"github.com/dray-dev/dray/cmd/dray/command"
 )
 
-// TestMain lets the program stand in for dray: where a command would start a daemon in the
-// background, and where one runs on a terminal.
+// TestMain runs the test binary as dray if a test starts it as a daemon or on a terminal.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "exec") {
 		os.Exit(command.Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -21,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Where scripts/setup puts what the tests need; the variables go before.
+// Paths of what scripts/setup installs; variables override them.
 func devcontainerCLI(t testing.TB) string {
 	t.Helper()
 	if cli := os.Getenv("DRAY_DEVCONTAINER_CLI"); cli != "" {
@@ -46,12 +45,12 @@ var (
 	busybox = image("DRAY_TEST_BUSYBOX", "dray-test/busybox:latest")
 )
 
-// withImages puts the names of the test images into a text.
+// withImages replaces the names of the test images in a text.
 func withImages(text string) string {
 	return strings.NewReplacer("DEBIAN", debian, "BUSYBOX", busybox).Replace(text)
 }
 
-// needsEngine skips a test where only what needs no engine is asked for.
+// needsEngine skips a test with -short.
 func needsEngine(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

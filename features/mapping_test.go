@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// everyMark is a schema with a mark in every place that a schema has for one.
+// everyMark is a schema with a mark at every possible position.
 const everyMark = `{"type": "object", "additionalProperties": false,
     "$defs": {"path": {"type": "string", "format": "path"},
       "node": {"type": "object", "properties": {"at": {"$ref": "#/$defs/path"}, "below": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}},
@@ -70,7 +70,7 @@ const mappingDevcontainer = `{
 
 func TestMapping(t *testing.T) {
 	needsEngine(t)
-	root := newFolder(t)
+	root := newDir(t)
 	in := func(text string) string {
 		return withImages(strings.NewReplacer("ROOT", root, "SCHEMA", everyMark).Replace(text))
 	}
@@ -88,7 +88,7 @@ func TestMapping(t *testing.T) {
 	}
 	r, err := f.daemon.call(t.Context(), "?wait_ms=60000", body)
 	if err != nil || r.at("/status") != "succeeded" {
-		t.Fatalf("the workspace does not come up: %v, %s", err, r.raw)
+		t.Fatalf("the workspace does not start: %v, %s", err, r.raw)
 	}
 	f.names["container"] = fmt.Sprint(r.at("/metadata/container/id"))
 	runFeature(t, "mapping.feature", f)

@@ -32,8 +32,8 @@ func (w *world) syncSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^the audit log lists the changed files of plan (\S+)$`, w.changesAre)
 }
 
-// emptyRoot empties the root, which the daemon has open, and gives a name to digests that are
-// shown.
+// emptyRoot removes the content of the root, which the daemon has open, and names the digests in
+// outputs.
 func (w *world) emptyRoot() error {
 	for _, word := range []string{"old", "new", "more"} {
 		w.names["sha256 of "+word] = fmt.Sprintf("%x", sha256.Sum256([]byte(word+"\n")))[:12]
@@ -67,7 +67,7 @@ func (w *world) makeFile(path, text string) error {
 	return writeFile(w.named(path), content)
 }
 
-// sync makes the request for the workspace of the scenario.
+// sync sends the request for the workspace of the scenario.
 func (w *world) sync(ctx context.Context, text string) error {
 	request, err := decode([]byte(w.named(text)))
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *world) sync(ctx context.Context, text string) error {
 	return err
 }
 
-// filesCame compares the manifest, in the order of paths, which are those below the root.
+// filesCame compares the manifest, ordered by the paths below the root.
 func (w *world) filesCame(table *godog.Table) error {
 	files, _ := w.answer.at("/files").([]any)
 	got := make([]string, 0, len(files))
@@ -103,14 +103,14 @@ func (w *world) pathsRefused(table *godog.Table) error {
 	for _, r := range refused {
 		fields, _ := r.(map[string]any)
 		if fields["message"] == "" {
-			return fmt.Errorf("it does not say why: %v", r)
+			return fmt.Errorf("no reason: %v", r)
 		}
 		got = append(got, fmt.Sprint(fields["path"], " ", fields["code"]))
 	}
 	return sameRows(got, table, 0, w.answer)
 }
 
-// sameRows compares lines with the rows of a table from one on, whatever their order.
+// sameRows compares lines with the rows of a table from the given one on, in any order.
 func sameRows(got []string, table *godog.Table, from int, a answer) error {
 	var want []string
 	for _, row := range table.Rows[from:] {
@@ -123,7 +123,7 @@ func sameRows(got []string, table *godog.Table, from int, a answer) error {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("there are\n%s\nand not\n%s\nin %s", strings.Join(got, "\n"),
+		return fmt.Errorf("got\n%s\nwant\n%s\nin %s", strings.Join(got, "\n"),
 			strings.Join(want, "\n"), a.raw)
 	}
 	return nil
@@ -132,12 +132,12 @@ func sameRows(got []string, table *godog.Table, from int, a answer) error {
 func (w *world) notSynced() error {
 	if w.answer.status < http.StatusBadRequest || w.answer.status >= http.StatusInternalServerError ||
 		w.answer.at("/files") != nil {
-		return fmt.Errorf("it is answered with %d: %s", w.answer.status, w.answer.raw)
+		return fmt.Errorf("the response is %d: %s", w.answer.status, w.answer.raw)
 	}
 	return nil
 }
 
-// rootHolds compares all names below the root, in order. What is staged there counts too.
+// rootHolds compares all names below the root, in order, including staging directories.
 func (w *world) rootHolds(names string) error {
 	if id := w.answer.id(); id != "" {
 		w.names["id"] = id
@@ -179,7 +179,7 @@ func hasMode(path, mode string) error {
 	return fmt.Errorf("it is %v", info.Mode())
 }
 
-// changesAre compares what the trail says, newest first.
+// changesAre compares the changed files in the audit log, newest first.
 func (w *world) changesAre(ctx context.Context, plan string, table *godog.Table) error {
 	list, err := w.daemon.ask(ctx, http.MethodGet, "/v1/audit/files?plan_id="+plan, nil)
 	if err != nil {

@@ -12,21 +12,21 @@ import (
 	"testing"
 )
 
-// httpTerminal uses the terminal of a call by requests alone.
+// httpTerminal uses the terminal of a call with HTTP requests only.
 type httpTerminal struct {
 	t    *testing.T
 	d    *daemon
 	path string
-	// seq is that of the last event that was read, typed how many bytes were written.
+	// seq is the number of the last event read, typed the number of bytes written.
 	seq   json.Number
 	typed int64
-	// unread is what was printed after the text that was last waited for, next where its end is among
-	// all that was printed.
+	// unread is the output after the last awaited text, next the offset of its end in the whole
+	// output.
 	unread string
 	next   int64
 }
 
-// begin starts a call that it does not wait for.
+// begin starts a call without waiting for its end.
 func (d terminalEnv) begin(t *testing.T, body map[string]any) *httpTerminal {
 	t.Helper()
 	body["workspace"], body["environment"] = d.root, d.where
@@ -37,7 +37,7 @@ func (d terminalEnv) begin(t *testing.T, body map[string]any) *httpTerminal {
 	return &httpTerminal{t: t, d: d.daemon, path: a.header.Get("Location"), seq: "0"}
 }
 
-// post makes one request and wants it to succeed.
+// post sends a request, which must succeed.
 func (p *httpTerminal) post(path, body string) answer {
 	p.t.Helper()
 	a, err := p.d.ask(p.t.Context(), http.MethodPost, p.path+path, body)
@@ -47,20 +47,19 @@ func (p *httpTerminal) post(path, body string) answer {
 	return a
 }
 
-// types writes, and writes again as a client does that got no answer: it counts once.
+// types writes twice, like a client that got no response. The bytes must count once.
 func (p *httpTerminal) types(text string) {
 	p.t.Helper()
 	for range 2 {
 		a := p.post("/stdin?"+url.Values{"offset": {strconv.FormatInt(p.typed, 10)}}.Encode(), text)
 		if want := p.typed + int64(len(text)); fmt.Sprint(a.at("/accepted")) != fmt.Sprint(want) {
-			p.t.Fatalf("%s are accepted, not %d", a.raw, want)
+			p.t.Fatalf("accepted: %s, want %d", a.raw, want)
 		}
 	}
 	p.typed += int64(len(text))
 }
 
-// sees reads the events after the last one that was read, over a new connection, until stdout has a
-// text.
+// sees reads the next events over a new connection until stdout contains a text.
 func (p *httpTerminal) sees(text string) {
 	p.t.Helper()
 	p.follow(func() bool {
@@ -72,7 +71,7 @@ func (p *httpTerminal) sees(text string) {
 	})
 }
 
-// ends reads the events to the last and gives the record in it.
+// ends reads all events and returns the record in the last one.
 func (p *httpTerminal) ends() answer {
 	p.t.Helper()
 	end := p.follow(func() bool { return false })
@@ -112,12 +111,12 @@ func (p *httpTerminal) follow(seen func() bool) (end []byte) {
 		switch event.Event {
 		case "stdout":
 			if event.Offset != p.next {
-				p.t.Fatalf("output from %d on follows what ends at %d", event.Offset, p.next)
+				p.t.Fatalf("output at offset %d, want %d", event.Offset, p.next)
 			}
 			p.next += int64(len(event.Text))
 			p.unread += event.Text
 		case "stderr":
-			p.t.Errorf("a terminal has one stream, and stderr says %q", event.Text)
+			p.t.Errorf("stderr of a terminal is %q", event.Text)
 		case "end":
 			return event.Invocation
 		}
@@ -128,9 +127,8 @@ func (p *httpTerminal) follow(seen func() bool) (end []byte) {
 const newHTTPTerminal = `{"tty": {"columns": 100, "rows": 30}, "stdin_open": true, "tool": "exec",
 	"input": {"argv": ["bash", "--norc", "--noprofile"]}, "env": {"PS1": "[\\j jobs, $?] ", "TERM": "dumb"}}`
 
-// EX-19, EX-20: all of a session over HTTP: start, write, read by sequence, resize, interrupt,
-// signal, end. Each write is repeated, and each look at the output begins where the last one ended;
-// nothing is doubled and nothing is missing.
+// A session over HTTP: start, write, read by sequence, resize, interrupt, signal, end. Every write is
+// repeated, and every read continues the last one. No output is duplicated or lost (EX-19, EX-20).
 func TestSessionOverHTTP(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		for name, end := range map[string]struct {
@@ -162,11 +160,11 @@ func TestSessionOverHTTP(t *testing.T) {
 				end.do(p)
 				rec := p.ends()
 				if rec.at("/reason") != end.reason || fmt.Sprint(rec.at("/exit_code")) != end.code {
-					t.Errorf("the call ended so: %s", rec.raw)
+					t.Errorf("the record is %s", rec.raw)
 				}
 				if fmt.Sprint(rec.at("/metadata/kill/survivors")) != "0" ||
 					fmt.Sprint(rec.at("/stdout/total_bytes")) != fmt.Sprint(p.next) {
-					t.Errorf("the record does not tell what was there: %s", rec.raw)
+					t.Errorf("the record has another output: %s", rec.raw)
 				}
 			})
 		}

@@ -19,7 +19,7 @@ type terminalEnv struct {
 
 // forEachTerminalEnv runs a test on the host and in a container.
 func forEachTerminalEnv(t *testing.T, test func(*testing.T, terminalEnv)) {
-	root := newFolder(t)
+	root := newDir(t)
 	config := "host: {roots: [" + root + "]}\n"
 	if !testing.Short() {
 		config += "trust: {workspaces: [" + root + "]}\n"
@@ -55,12 +55,11 @@ func (d terminalEnv) exec(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// shell is a bash whose prompt tells how many jobs it has and how the last command ended.
+// shell is a bash whose prompt has the number of jobs and the last exit code.
 var shell = []string{"--env", `PS1=[\j jobs, $?] `, "--", "bash", "--norc", "--noprofile"}
 
-// EX-19: bash has a terminal as at home: job control, Ctrl-C and Ctrl-Z for the job in the
-// foreground and for no other, the size and each new one, the exit code. The caller's own terminal
-// is raw meanwhile, and afterwards what it was.
+// Bash has a complete terminal: job control, Ctrl-C and Ctrl-Z for the foreground job only, size and
+// resizing, exit code. The caller's terminal is raw meanwhile and restored afterwards (EX-19).
 func TestShellOnATerminal(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		p := newTTYUser(t, 100, 30)
@@ -84,7 +83,7 @@ func TestShellOnATerminal(t *testing.T) {
 		p.sees("[1] ")
 		p.sees("[1 jobs, 0] ")
 		p.types("cat -n\none\n")
-		p.sees("1\tone\r\n") // who reads the terminal is in the foreground
+		p.sees("1\tone\r\n") // the reader of the terminal is in the foreground
 		p.types("\x1a")
 		p.sees("Stopped")
 		p.sees("[2 jobs, 148] ")
@@ -97,7 +96,7 @@ func TestShellOnATerminal(t *testing.T) {
 		p.types("two\n")
 		p.sees("2\ttwo\r\n")
 		p.types("\x03")
-		p.sees("[1 jobs, 130] ") // cat has ended by it, and sleep has not
+		p.sees("[1 jobs, 130] ") // it ended cat, but not sleep
 		p.types("jobs\n")
 		p.sees("Running")
 		p.sees("[1 jobs, 0] ")
@@ -110,7 +109,7 @@ func TestShellOnATerminal(t *testing.T) {
 	})
 }
 
-// EX-19: an editor draws on the terminal and saves what is typed.
+// An editor draws on the terminal and saves what is typed (EX-19).
 func TestEditorOnATerminal(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		editor := "vim.tiny"
@@ -141,7 +140,7 @@ func TestEditorOnATerminal(t *testing.T) {
 	})
 }
 
-// findEditor gives what vim is called here.
+// findEditor returns the name of vim on this machine.
 func findEditor(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"vim.tiny", "vim"} {
@@ -153,7 +152,7 @@ func findEditor(t *testing.T) string {
 	return ""
 }
 
-// EX-19: a program that keeps Ctrl-C to itself is left with Ctrl-], three times.
+// Three times Ctrl-] leaves a program that ignores Ctrl-C (EX-19).
 func TestEscapeFromATerminal(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		p := newTTYUser(t, 80, 24)
@@ -170,8 +169,7 @@ func TestEscapeFromATerminal(t *testing.T) {
 	})
 }
 
-// EX-19: a program gets a terminal exactly where stdin and stdout are ones, unless a flag says
-// otherwise.
+// A program gets a terminal if stdin and stdout are terminals, unless a flag overrides that (EX-19).
 func TestWhoGetsATerminal(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		for _, tt := range []struct {
@@ -203,7 +201,7 @@ func TestWhoGetsATerminal(t *testing.T) {
 				got, err := os.ReadFile(filepath.Join(d.root, d.where+".seen"))
 				if want := map[bool]string{true: "0\n", false: "1\n"}[tt.want]; err != nil ||
 					string(got) != want {
-					t.Errorf("test -t says %q, want %q; %v; %s", got, want, err, out.String())
+					t.Errorf("test -t prints %q, want %q; %v; %s", got, want, err, out.String())
 				}
 			})
 		}

@@ -13,16 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ttyTimeout is how long is waited for what a terminal shall show, and for the end of what runs
-// there.
+// ttyTimeout bounds the wait for output on a terminal, and for the end of its command.
 const ttyTimeout = 30 * time.Second
 
-// ttyUser sits at a terminal on which a command runs.
+// ttyUser is the user of a terminal on which a command runs.
 type ttyUser struct {
 	t *testing.T
-	// screen is the person's end of the terminal, line the command's.
+	// screen is the user's end of the terminal, line the command's.
 	screen, line *os.File
-	// unread is what was shown after the text that was last waited for.
+	// unread is the output after the last awaited text.
 	unread []byte
 	cmd    *exec.Cmd
 }
@@ -52,7 +51,7 @@ func openFile(t *testing.T, name string) *os.File {
 	return f
 }
 
-// control does something with a file's descriptor. Fd would take the file's deadlines away.
+// control calls a function with the fd of a file. Fd would disable the deadlines of the file.
 func control(t *testing.T, f *os.File, do func(fd int) error) {
 	t.Helper()
 	raw, err := f.SyscallConn()
@@ -64,8 +63,8 @@ func control(t *testing.T, f *os.File, do func(fd int) error) {
 	}
 }
 
-// start starts a command in the foreground of the terminal, as a shell would. Streams that are set
-// already stay what they are.
+// start starts a command in the foreground of the terminal, as a shell would. Streams that are
+// already set stay unchanged.
 func (p *ttyUser) start(cmd *exec.Cmd) {
 	p.t.Helper()
 	// the command has the same open file
@@ -90,7 +89,7 @@ func (p *ttyUser) start(cmd *exec.Cmd) {
 	})
 }
 
-// types types without a look at the screen.
+// types types without reading the screen.
 func (p *ttyUser) types(text string) {
 	p.t.Helper()
 	if err := p.screen.SetWriteDeadline(time.Now().Add(ttyTimeout)); err != nil {
@@ -101,7 +100,7 @@ func (p *ttyUser) types(text string) {
 	}
 }
 
-// sees waits until the screen has shown a text after the one that was last waited for.
+// sees waits until the screen shows a text after the last awaited one.
 func (p *ttyUser) sees(text string) {
 	p.t.Helper()
 	if err := p.screen.SetReadDeadline(time.Now().Add(ttyTimeout)); err != nil {
@@ -121,7 +120,7 @@ func (p *ttyUser) sees(text string) {
 	}
 }
 
-// resize gives the terminal another size.
+// resize changes the size of the terminal.
 func (p *ttyUser) resize(columns, rows uint16) {
 	p.t.Helper()
 	control(p.t, p.screen, func(fd int) error {
@@ -129,7 +128,7 @@ func (p *ttyUser) resize(columns, rows uint16) {
 	})
 }
 
-// modes are how the terminal treats what is typed and shown.
+// modes are the input and output modes of the terminal.
 func (p *ttyUser) modes() (modes unix.Termios) {
 	p.t.Helper()
 	control(p.t, p.line, func(fd int) error {
@@ -142,7 +141,7 @@ func (p *ttyUser) modes() (modes unix.Termios) {
 	return modes
 }
 
-// exits waits for the end of the command and wants this exit code.
+// exits waits for the end of the command and compares its exit code.
 func (p *ttyUser) exits(want int) {
 	p.t.Helper()
 	err := p.cmd.Wait()

@@ -14,31 +14,31 @@ import (
 	"github.com/cucumber/godog"
 )
 
-// fixture is what the scenarios of one feature share: a daemon, and a workspace whose container the
-// first call brings up.
+// fixture is shared by the scenarios of a feature: a daemon, and a workspace whose container the first
+// call starts.
 type fixture struct {
 	daemon *daemon
 	root   string
-	// names are what feature files write in braces.
+	// names are the names in braces in feature files, with their values.
 	names map[string]string
 }
 
-// world is one scenario.
+// world is the state of a scenario.
 type world struct {
 	t *testing.T
 	*fixture
-	// body is what the next call says beside tool and input.
+	// body has the members of the next call request besides tool and input.
 	body map[string]any
-	// answer is the last answer: a record of a call, a problem, or whatever else was asked for.
+	// answer is the last response: the record of a call, a problem, or another resource.
 	answer  answer
 	running *runningCall
-	// many are the answers of calls that ran at once, by number.
+	// many are the responses of concurrent calls, by number.
 	many map[int]answer
-	// background are the calls that were begun and not waited for, by name.
+	// background are the calls that run in the background, by name.
 	background map[string]*backgroundCall
-	// command is what the last command line did.
+	// command is the result of the last command line.
 	command ran
-	// release lets the trail's database go again.
+	// release releases the lock of the audit log's database.
 	release  func() error
 	cleanups []func(context.Context) error
 }
@@ -79,7 +79,7 @@ func (w *world) register(sc *godog.ScenarioContext) {
 	})
 }
 
-// clean undoes what the scenario made, the last first.
+// clean calls the cleanup functions of the scenario, the last one first.
 func (w *world) clean(ctx context.Context) error {
 	w.running.leave()
 	var errs []error
@@ -91,7 +91,7 @@ func (w *world) clean(ctx context.Context) error {
 
 func (w *world) later(do func(context.Context) error) { w.cleanups = append(w.cleanups, do) }
 
-// named puts the values of the names in braces into a text.
+// named replaces the names in braces in a text by their values.
 func (w *world) named(text string) string {
 	for name, value := range w.names {
 		text = strings.ReplaceAll(text, "{"+name+"}", value)
@@ -103,7 +103,7 @@ func (w *world) named(text string) string {
 const secret = "of-the-daemon-alone"
 
 const mainDevcontainer = `{
-	// Comments and a trailing comma are what people write.
+	// with comments and a trailing comma, as people write it
 	"image": "DEBIAN",
 	"remoteUser": "vscode",
 	"updateRemoteUserUID": false,
@@ -130,17 +130,16 @@ tools:
     output_schema: {type: object, properties: {file: {type: string, format: path}}}
 `
 
-// marked is a schema that says what is a path.
+// marked is a schema with a path mark.
 const marked = `{type: object, required: [file, files, note], additionalProperties: false, properties: {
       file: {type: string, format: path}, note: {type: string},
       files: {type: array, items: {type: object, properties: {at: {type: string, x-path: true}}}}}}`
 
-// newFixture makes the workspace that most scenarios use, trusted and not brought up, and a daemon
-// beside it.
+// newFixture creates the workspace of most scenarios, trusted and not started, and a daemon.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	needsEngine(t)
-	root := newFolder(t)
+	root := newDir(t)
 	in := func(text string) string {
 		return withImages(strings.NewReplacer("ROOT", root, "MARKED", marked).Replace(text))
 	}
@@ -168,7 +167,7 @@ func TestContainerToolExec(t *testing.T) {
 	}
 	r, err := f.daemon.call(t.Context(), "?wait_ms=60000", body)
 	if err != nil || r.at("/status") != "succeeded" {
-		t.Fatalf("the workspace does not come up: %v, %s", err, r.raw)
+		t.Fatalf("the workspace does not start: %v, %s", err, r.raw)
 	}
 	f.names["container"] = fmt.Sprint(r.at("/metadata/container/id"))
 	runFeature(t, "container_tool_exec.feature", f)
@@ -176,7 +175,7 @@ func TestContainerToolExec(t *testing.T) {
 
 func TestSync(t *testing.T) {
 	needsEngine(t)
-	root := newFolder(t)
+	root := newDir(t)
 	writeFiles(t, root, map[string]string{"app/.devcontainer.json": withImages(`{"image": "DEBIAN", "remoteUser": "vscode", "updateRemoteUserUID": false}`)})
 	if err := errors.Join(os.Chmod(root+"/app", 0o777), os.Mkdir(root+"/results", 0o700)); err != nil {
 		t.Fatal(err)
@@ -203,7 +202,7 @@ tools:
 
 func TestRouting(t *testing.T) {
 	needsEngine(t)
-	root := newFolder(t)
+	root := newDir(t)
 	writeFiles(t, root, map[string]string{
 		"app/.devcontainer.json": withImages(`{"image": "BUSYBOX"}`), "app/part/.devcontainer/devcontainer.json": withImages(`{"image": "BUSYBOX"}`),
 		"app/sub/x": "", "plain/x": "",
@@ -240,27 +239,27 @@ tools:
 func TestWorkspaces(t *testing.T) {
 	needsEngine(t)
 	t.Setenv("FEATURES_SECRET", secret)
-	root := newFolder(t)
+	root := newDir(t)
 	f := &fixture{daemon: startDaemon(t, ""), root: root, names: map[string]string{"root": root}}
 	runFeature(t, "workspaces.feature", f)
 }
 
 func TestDaemon(t *testing.T) {
 	needsEngine(t)
-	root := newFolder(t)
+	root := newDir(t)
 	runFeature(t, "daemon.feature", &fixture{
 		root:  root,
 		names: map[string]string{"root": root, "secret": secret},
 	})
 }
 
-// What is kept has nothing to do with where a tool runs: these run on the host, and need no engine.
+// Captures do not depend on the environment: these scenarios run on the host and need no engine.
 func TestCapture(t *testing.T) {
-	root := newFolder(t)
+	root := newDir(t)
 	runFeature(t, "capture.feature", &fixture{root: root, names: map[string]string{"root": root}})
 }
 
-// plainContainer runs a container that no devcontainer knows, for the length of the test.
+// plainContainer runs a container that belongs to no devcontainer until the end of the test.
 func plainContainer(t *testing.T, options ...string) string {
 	t.Helper()
 	id, err := runContainer(t.Context(), options...)

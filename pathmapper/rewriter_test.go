@@ -344,7 +344,7 @@ func TestRewriterWriterFails(t *testing.T) {
 	}
 }
 
-var errFull = errors.New("no room")
+var errFull = errors.New("writer is full")
 
 type full struct{}
 

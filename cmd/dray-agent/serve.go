@@ -116,7 +116,7 @@ type pipes struct {
 	out io.WriteCloser
 }
 
-// enlargePipe makes room for a window in stdout. The engine reads 32 KiB at a time, and a frame is
+// enlargePipe sets the capacity of stdout to a window. The engine reads 32 KiB at a time, and a frame is
 // larger than the default capacity.
 func (p pipes) enlargePipe() pipes {
 	if f, ok := p.out.(*os.File); ok {

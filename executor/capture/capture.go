@@ -54,12 +54,12 @@ func (c *Capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.total += int64(len(p))
-	if room := c.owner.opts.Limit - c.kept; room > 0 && c.err == nil {
-		c.keep(p[:min(int64(len(p)), room)])
+	if space := c.owner.opts.Limit - c.kept; space > 0 && c.err == nil {
+		c.keep(p[:min(int64(len(p)), space)])
 	}
 	rest := p
-	if room := c.owner.opts.SummaryBytes - len(c.head); room > 0 {
-		n := min(len(p), room)
+	if space := c.owner.opts.SummaryBytes - len(c.head); space > 0 {
+		n := min(len(p), space)
 		c.head = append(c.head, p[:n]...)
 		rest = p[n:]
 	}

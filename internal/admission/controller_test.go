@@ -150,7 +150,7 @@ func TestSlotOrder(t *testing.T) {
 		if got := s.ran(); got != "a1 a2 b1" {
 			t.Fatalf("running: %s", got)
 		}
-		s.end(b1) // the slot is for whoever came first of those whose place has room
+		s.end(b1) // the slot goes to the oldest call whose environment has a free one
 		if got := s.ran(); got != "a1 a2 b1 h1" {
 			t.Fatalf("then: %s", got)
 		}
@@ -176,7 +176,7 @@ func TestSlotOrder(t *testing.T) {
 }
 
 // A full queue refuses calls before anything is recorded, with a Retry-After estimated from the
-// durations of calls, and admits the next call as soon as there is room (EX-13).
+// durations of calls, and admits the next call as soon as a slot is free (EX-13).
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFixture(t, Limits{Concurrent: 2, PerContainer: 1, Queue: 1})
@@ -321,10 +321,10 @@ func TestClose(t *testing.T) {
 		s.gate.Close()
 		<-wait.done
 		if dray.CodeOf(wait.err) != dray.CodeShuttingDown {
-			t.Errorf("who waited is told %v", wait.err)
+			t.Errorf("error of the queued call: %v", wait.err)
 		}
 		if late := s.call("late", host, hostID); dray.CodeOf(late.err) != dray.CodeShuttingDown {
-			t.Errorf("who comes later is told %v", late.err)
+			t.Errorf("error of a later call: %v", late.err)
 		}
 		s.end(run)
 		if got := s.ran(); got != "run" || run.err != nil {

@@ -83,7 +83,7 @@ func (r *Registry) Get(name string) (*dray.Tool, error) {
 	if near := lexical.Closest(name, r.names()); near != "" {
 		hint = fmt.Sprintf("did you mean %s? %s", near, hint)
 	}
-	return nil, dray.Errorf(dray.CodeUnknownTool, "there is no tool %q", name).WithHint("%s", hint)
+	return nil, dray.Errorf(dray.CodeUnknownTool, "unknown tool %q", name).WithHint("%s", hint)
 }
 
 // List returns all tools, sorted by name.

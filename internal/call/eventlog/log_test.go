@@ -450,9 +450,9 @@ func TestBlockingReader_Released(t *testing.T) {
 		end   func(*eventlog.Log, *eventlog.Reader)
 		after time.Duration
 	}{
-		"reader leaves":       {func(_ *eventlog.Log, r *eventlog.Reader) { r.Close() }, time.Second},
-		"released":            {func(l *eventlog.Log, _ *eventlog.Reader) { l.ReleaseReader() }, time.Second},
-		"reader stands still": {func(*eventlog.Log, *eventlog.Reader) {}, 30 * time.Second},
+		"closed":    {func(_ *eventlog.Log, r *eventlog.Reader) { r.Close() }, time.Second},
+		"cancelled": {func(l *eventlog.Log, _ *eventlog.Reader) { l.ReleaseReader() }, time.Second},
+		"stalled":   {func(*eventlog.Log, *eventlog.Reader) {}, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
