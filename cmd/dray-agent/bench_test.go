@@ -142,7 +142,7 @@ func serveOverSocket(tb testing.TB) *wire.Mux {
 		tb.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }()
-	cmd := exec.Command("/proc/self/exe", "serve") //nolint:noctx // it ends with its connection
+	cmd := exec.Command("/proc/self/exe", "serve")
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -146,8 +146,8 @@ func TestInspect_PermissionDenied(t *testing.T) {
 		t.Skip("needs root, to create a socket of another user")
 	}
 	if socket == "" {
-		// only root can enter the directories of t.TempDir
-		dir, err := os.MkdirTemp("", "dray-engine-") //nolint:usetesting
+		//nolint:usetesting // only root can enter the directories of t.TempDir
+		dir, err := os.MkdirTemp("", "dray-engine-")
 		if err != nil {
 			t.Fatal(err)
 		}

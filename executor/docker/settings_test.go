@@ -79,8 +79,8 @@ const uid, group = 4711, 4712
 
 // contractWithoutRoot runs the suite as a user that may only use the engine's socket, by its group.
 func contractWithoutRoot(t *testing.T, e *enginetest.Engine) {
-	// only root can enter the directories of t.TempDir
-	home, err := os.MkdirTemp("", "dray-unprivileged-") //nolint:usetesting
+	//nolint:usetesting // only root can enter the directories of t.TempDir
+	home, err := os.MkdirTemp("", "dray-unprivileged-")
 	if err != nil {
 		t.Fatal(err)
 	}

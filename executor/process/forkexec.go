@@ -35,7 +35,7 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 			return pid, pidfd, nil
 		}
 		failure = err
-		if err != unix.EACCES && err != unix.ENOENT {
+		if err != unix.EACCES && err != unix.ENOENT { //nolint:errorlint // the bare number
 			break
 		}
 	}

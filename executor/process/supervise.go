@@ -190,7 +190,7 @@ func becomeSubreaper() error {
 // closeOnExecAbove keeps the fds that the daemon inherited from its own parent from the tools
 // (EX-16).
 func closeOnExecAbove(fd int) {
-	first := uint(fd) //nolint:gosec // not negative
+	first := uint(fd)
 	if unix.CloseRange(first, ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return
 	}

@@ -119,7 +119,7 @@ func (r *supervisedCall) reap() {
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
 		switch {
-		case err == unix.EINTR:
+		case err == unix.EINTR: //nolint:errorlint // the bare number
 		case err != nil: // ECHILD: no descendant is left
 			r.empty = true
 		case pid == 0:

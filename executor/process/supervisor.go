@@ -106,7 +106,7 @@ func withTimerSlack(slack int, f func()) {
 
 // setTimerSlack sets the timer slack of this thread. Without it only more time is used.
 func setTimerSlack(ns int) {
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0) //nolint:gosec // not negative
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0)
 }
 
 // RestartWithTimerSlack executes this program again with a high timer slack and with env appended

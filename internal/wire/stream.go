@@ -312,7 +312,7 @@ func (b *recvBuffer) Read(p []byte) (int, error) {
 	}
 	b.mu.Unlock()
 	if grant > 0 {
-		_ = b.stream.send(frameWindowUpdate, b.channel, //nolint:gosec // at most Window
+		_ = b.stream.send(frameWindowUpdate, b.channel,
 			binary.LittleEndian.AppendUint32(nil, uint32(grant)))
 	}
 	return n, nil
@@ -399,12 +399,12 @@ func (b *sendWindow) Write(p []byte) (written int, err error) {
 
 func (b *sendWindow) Close() error {
 	b.mu.Lock()
-	ended := b.err != nil
-	if !ended {
+	first := b.err == nil
+	if first {
 		b.err = io.ErrClosedPipe
 	}
 	b.mu.Unlock()
-	if ended {
+	if !first {
 		return nil
 	}
 	return b.stream.send(frameEOF, b.channel, nil)
