@@ -139,7 +139,7 @@ func replaceFigures(page, figures string) (string, error) {
 	return before + beginMark + figures + endMark + "\n" + after, nil
 }
 
-// publish writes the tables into the page at path, or to out if there is no path.
+// publish writes the tables into the page at path, or to out if path is empty.
 func publish(path, figures string, out io.Writer) error {
 	if path == "" {
 		_, err := io.WriteString(out, figures)
