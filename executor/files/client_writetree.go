@@ -24,8 +24,7 @@ const writeStopTimeout = 10 * time.Second
 // the state before the write is trusted; a digest that differs from what was sent is an error with
 // the code transfer_failed. If the helper fails, it is not sent the rest. Other operations block
 // meanwhile.
-func (c *Client) WriteTree(ctx context.Context, t dray.Tree,
-	how dray.WriteTreeOptions,
+func (c *Client) WriteTree(ctx context.Context, t dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,8 +40,7 @@ func (c *Client) WriteTree(ctx context.Context, t dray.Tree,
 	return written, err
 }
 
-func (c *Client) sendTree(ctx context.Context, t dray.Tree,
-	how dray.WriteTreeOptions,
+func (c *Client) sendTree(ctx context.Context, t dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
 	req := request{Op: opWriteTree, Executable: how.Executable, DryRun: how.DryRun}
 	if err := writeMessage(c.w, &req, packRequest, nil); err != nil {

@@ -175,8 +175,7 @@ func classify(err error) error {
 
 // WriteTree writes a tree beneath the root, all of it or nothing; see [stage.WriteTree]. It does not
 // close the tree.
-func (l *Local) WriteTree(ctx context.Context, tree dray.Tree,
-	how dray.WriteTreeOptions,
+func (l *Local) WriteTree(ctx context.Context, tree dray.Tree, how dray.WriteTreeOptions,
 ) (written []dray.WrittenFile, err error) {
 	err = l.withRoot(func(root *os.File) error {
 		written, err = stage.WriteTree(ctx, root, tree, how)

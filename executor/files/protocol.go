@@ -161,23 +161,20 @@ const maxMessageBytes = 8 << 10
 
 func (f *wireError) err() error {
 	message := strings.ToValidUTF8(f.Message[:min(len(f.Message), maxMessageBytes)], "\uFFFD")
-	kind, code := f.kind(), f.Code
-	if kind != nil && code == "" {
-		return &remoteError{message: message, kind: kind}
-	}
-	if !slices.Contains(helperCodes, code) {
-		code = dray.CodePathInvalid
-	}
-	return dray.Errorf(code, "%w", &remoteError{message: message, kind: kind})
-}
-
-func (f *wireError) kind() error {
+	err := &remoteError{message: message}
 	for _, kind := range errorKinds {
 		if kind.name == f.Kind {
-			return kind.err
+			err.kind = kind.err
 		}
 	}
-	return nil
+	switch {
+	case err.kind != nil && f.Code == "":
+		return err
+	case slices.Contains(helperCodes, f.Code):
+		return dray.Errorf(f.Code, "%w", err)
+	default:
+		return dray.Errorf(dray.CodePathInvalid, "%w", err)
+	}
 }
 
 // remoteError has the message of the other side, and unwraps to our error of that kind.

@@ -126,8 +126,7 @@ func (c *Client) command(ctx context.Context, path string, body any) error {
 //
 // A daemon that shuts down refuses new calls and runs none of them. If another daemon may be
 // started, send waits for the exit of this one and repeats the request.
-func (c *Client) send(ctx context.Context, method, path string, body any,
-	accept string,
+func (c *Client) send(ctx context.Context, method, path string, body any, accept string,
 ) (*http.Response, error) {
 	resp, err := c.sendOnce(ctx, method, path, body, accept)
 	if dray.CodeOf(err) != dray.CodeShuttingDown || c.dialer.start == nil || !c.waitForExit(ctx) {
@@ -149,8 +148,7 @@ func (c *Client) waitForExit(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-func (c *Client) sendOnce(ctx context.Context, method, path string, body any,
-	accept string,
+func (c *Client) sendOnce(ctx context.Context, method, path string, body any, accept string,
 ) (*http.Response, error) {
 	var payload io.Reader
 	if body != nil {

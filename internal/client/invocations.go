@@ -73,9 +73,8 @@ func (c *Client) Invocation(ctx context.Context, id string) (Reply[dray.Record],
 
 // The versions of a stream's text. TextAuto is the rewritten one if it exists, else the raw one.
 const (
-	TextRaw       = "false"
-	TextRewritten = "true"
-	TextAuto      = "auto"
+	TextRaw  = "false"
+	TextAuto = "auto"
 )
 
 // Output returns the captured stdout or stderr of a call; while the call runs, what was captured so
@@ -105,7 +104,6 @@ func (c *Client) ChangedFiles(ctx context.Context, filters url.Values,
 // ChangedFile is a file that dray changed for a call. At is the end of the call.
 type ChangedFile struct {
 	Invocation string `json:"invocation"`
-	PlanID     string `json:"plan_id"`
 	dray.FileChange
 	At time.Time `json:"at"`
 }
@@ -154,7 +152,6 @@ type Stream struct {
 
 // Event is a line of a stream.
 type Event struct {
-	Seq  uint64 `json:"seq"`
 	Name string `json:"event"`
 	// ID and Status are set for a state event, whose Phase is the step that is complete.
 	ID     string      `json:"id"`

@@ -53,7 +53,7 @@ func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item) er
 	known := it.existing
 	it.existing = fileState{}
 	if parentExists {
-		dir, err := set.to.hold(above)
+		dir, err := set.to.get(above)
 		if err != nil {
 			return err
 		}
@@ -185,11 +185,11 @@ func (s *renameSet) add(staging *stagingDir, it *item, above, base string) error
 	if s.from == nil {
 		s.staging, s.from = staging, newDirCache(s.resolver, staging.tree.base, 0)
 	}
-	from, err := s.from.hold(above)
+	from, err := s.from.get(above)
 	if err != nil {
 		return err
 	}
-	to, err := s.to.hold(above)
+	to, err := s.to.get(above)
 	if err != nil {
 		return err
 	}
@@ -254,7 +254,8 @@ func (op *renameOp) do(r resolver) error {
 	if err != nil {
 		return err
 	}
-	if !isDir(r, op.from, op.base) {
+	var st unix.Stat_t
+	if r.stat(op.from, op.base, &st) != nil || !isDir(&st) {
 		return nil
 	}
 	// A directory was created there after the plan. It must not be removed.
@@ -294,14 +295,4 @@ func renameIfAbsent(from, to int, base string) error {
 // isUnsupported reports whether a file system does not support the flags of a rename.
 func isUnsupported(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)
-}
-
-func isDir(r resolver, dir int, base string) bool {
-	fd, err := r.open(dir, base, unix.O_PATH)
-	if err != nil {
-		return false
-	}
-	defer linux.Close(fd)
-	var st unix.Stat_t
-	return linux.Stat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }

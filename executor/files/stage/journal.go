@@ -220,13 +220,9 @@ func findStale(r resolver, root int) ([]staleDir, error) {
 
 // isPrivateDir reports whether only this user can have written to a directory.
 func isPrivateDir(r resolver, root int, name string) bool {
-	fd, err := r.openDir(root, name)
-	if err != nil {
-		return false
-	}
-	defer linux.Close(fd)
 	var st unix.Stat_t
-	return linux.Stat(fd, &st) == nil && int(st.Uid) == unix.Geteuid() && st.Mode&0o077 == 0
+	err := r.stat(root, name, &st)
+	return err == nil && isDir(&st) && int(st.Uid) == unix.Geteuid() && st.Mode&0o077 == 0
 }
 
 // readJournal returns nil if there is no valid journal.

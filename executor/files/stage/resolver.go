@@ -68,17 +68,24 @@ func openStepwise(dir int, name string, flags int) (int, error) {
 	}
 }
 
+// stat describes the file with a name. It follows no symlink.
+func (r resolver) stat(dir int, name string, st *unix.Stat_t) error {
+	fd, err := r.open(dir, name, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer linux.Close(fd)
+	return linux.Stat(fd, st)
+}
+
 // isAt reports whether a directory is still the one with that name.
 func (r resolver) isAt(parent int, base string, dir int) (bool, error) {
-	now, err := r.openDir(parent, base)
-	if err != nil {
-		return false, err
-	}
-	defer linux.Close(now)
 	var one, two unix.Stat_t
-	err = errors.Join(linux.Stat(dir, &one), linux.Stat(now, &two))
+	err := errors.Join(linux.Stat(dir, &one), r.stat(parent, base, &two))
 	return one.Dev == two.Dev && one.Ino == two.Ino, err
 }
+
+func isDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
 type kind int
 
@@ -115,8 +122,7 @@ func (f *fileState) sameAs(g *fileState) bool {
 
 // inspect describes the file with a name. It takes the digest from known if that is the same,
 // unmodified file; otherwise it reads the file.
-func (r resolver) inspect(ctx context.Context, dir int, base string, known *fileState,
-	buf []byte,
+func (r resolver) inspect(ctx context.Context, dir int, base string, known *fileState, buf []byte,
 ) (f fileState, err error) {
 	fd, err := r.open(dir, base, unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) {
@@ -174,20 +180,21 @@ func digestOf(ctx context.Context, fd int, buf []byte) (sum digest, err error) {
 // directory, so few are in use at a time.
 const maxCachedDirs = 128
 
-// dirCache has open directories beneath a base directory, by name. Its fds come from get or from
-// hold, not from both.
+// dirCache has open directories beneath a base directory, by name. With maxOpen the fd of a directory
+// is valid until the next get. Without it the fd is valid until close, and each directory is opened
+// from its parent, so that all of them are one hierarchy.
 type dirCache struct {
 	resolver
 	base    int
 	open    map[string]int
-	maxOpen int // of get
+	maxOpen int
 }
 
 func newDirCache(r resolver, base, maxOpen int) *dirCache {
 	return &dirCache{resolver: r, base: base, open: map[string]int{}, maxOpen: maxOpen}
 }
 
-// get returns the fd of a directory, which is valid until the next call. The empty name is the base.
+// get returns the fd of a directory. The empty name is the base.
 func (c *dirCache) get(name string) (int, error) {
 	if name == "" {
 		return c.base, nil
@@ -195,31 +202,18 @@ func (c *dirCache) get(name string) (int, error) {
 	if fd, ok := c.open[name]; ok {
 		return fd, nil
 	}
-	if len(c.open) >= c.maxOpen {
+	dir, rest := c.base, name
+	if c.maxOpen == 0 {
+		above, base := split(name)
+		parent, err := c.get(above)
+		if err != nil {
+			return -1, err
+		}
+		dir, rest = parent, base
+	} else if len(c.open) >= c.maxOpen {
 		c.close()
 	}
-	return c.add(name, c.base, name)
-}
-
-// hold returns the fd of a directory, which is valid until close. It opens each directory from its
-// parent, which is held as well, so that all of them are one hierarchy.
-func (c *dirCache) hold(name string) (int, error) {
-	if name == "" {
-		return c.base, nil
-	}
-	if fd, ok := c.open[name]; ok {
-		return fd, nil
-	}
-	above, base := split(name)
-	parent, err := c.hold(above)
-	if err != nil {
-		return -1, err
-	}
-	return c.add(name, parent, base)
-}
-
-func (c *dirCache) add(name string, dir int, from string) (int, error) {
-	fd, err := c.openDir(dir, from)
+	fd, err := c.openDir(dir, rest)
 	if err != nil {
 		return -1, err
 	}
@@ -231,7 +225,7 @@ func (c *dirCache) add(name string, dir int, from string) (int, error) {
 func (c *dirCache) verifyUnmoved() error {
 	for name, fd := range c.open {
 		above, base := split(name)
-		parent, err := c.hold(above)
+		parent, err := c.get(above)
 		if err != nil {
 			return opError("open the directory", above, err)
 		}
@@ -240,7 +234,7 @@ func (c *dirCache) verifyUnmoved() error {
 			return opError("open the directory", name, err)
 		}
 		if !same {
-			return invalid(name, "was exchanged with another directory during the commit")
+			return invalid(name, "was replaced during the commit")
 		}
 	}
 	return nil

@@ -49,8 +49,7 @@ type item struct {
 // limit_exceeded (open files), transfer_failed, or with the error of the tree. Only an error that is
 // ErrCommitIncomplete means that something was written. The end of the context cancels the write
 // until the journal is written.
-func WriteTree(ctx context.Context, root *os.File, source dray.Tree,
-	how dray.WriteTreeOptions,
+func WriteTree(ctx context.Context, root *os.File, source dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
 	defer runtime.KeepAlive(root)
 	t := newTransaction(int(root.Fd()), how)
