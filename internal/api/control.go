@@ -43,9 +43,8 @@ func (h *control) resize(w http.ResponseWriter, r *http.Request) error {
 	if !c.HasTerminal() {
 		return noTerminal()
 	}
-	err = c.Control(r.Context(), func(p dray.Process) error { return p.Resize(*size) })
-	if err != nil {
-		return controlError(err)
+	if err := apply(r, c, func(p dray.Process) error { return p.Resize(*size) }); err != nil {
+		return err
 	}
 	return reply(w, req)
 }
@@ -96,9 +95,8 @@ func (h *control) signal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = c.Control(r.Context(), func(p dray.Process) error { return p.Signal(sig) })
-	if err != nil {
-		return controlError(err)
+	if err := apply(r, c, func(p dray.Process) error { return p.Signal(sig) }); err != nil {
+		return err
 	}
 	return reply(w, signalReply{dray.Signal{Name: process.SignalName(sig), Number: int(sig)}})
 }
@@ -113,10 +111,11 @@ func (h *control) running(r *http.Request) (*call.Call, error) {
 	return found.call, err
 }
 
-// controlError returns the error of a process as one with a code.
-func controlError(err error) error {
+// apply calls do with the process of a call. Its errors have a code.
+func apply(r *http.Request, c *call.Call, do func(dray.Process) error) error {
+	err := c.Control(r.Context(), do)
 	switch known := (*dray.Error)(nil); {
-	case errors.As(err, &known):
+	case err == nil || errors.As(err, &known):
 		return err
 	case errors.Is(err, dray.ErrNoTerminal):
 		return noTerminal()

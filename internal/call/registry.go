@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -45,24 +46,26 @@ type Options struct {
 type Registry struct {
 	opts Options
 
-	mu        sync.Mutex
-	active    map[string]*Call
-	ended     map[string]*Call
-	order     []*Call // the ended calls, oldest first
-	bytes     int     // memory that the ended calls use
-	lastEnded time.Time
-	draining  bool
-	empty     chan struct{} // closed when the registry drains and no call is active
-	running   sync.WaitGroup
-	jobs      chan func()  // received by goroutines without a call
-	idle      atomic.Int32 // number of these goroutines
+	mu         sync.Mutex
+	active     map[string]*Call
+	ended      map[string]*Call
+	order      []*Call // the ended calls, oldest first
+	bytes      int     // memory that the ended calls use
+	lastEnded  time.Time
+	draining   bool
+	empty      chan struct{} // closed when the registry drains and no call is active
+	closeEmpty func()
+	running    sync.WaitGroup
+	jobs       chan func()  // received by goroutines without a call
+	idle       atomic.Int32 // number of these goroutines
 }
 
 // NewRegistry returns an empty registry.
 func NewRegistry(opts Options) *Registry {
+	empty := make(chan struct{})
 	return &Registry{
-		opts: opts, active: map[string]*Call{}, ended: map[string]*Call{},
-		empty: make(chan struct{}), jobs: make(chan func()),
+		opts: opts, active: map[string]*Call{}, ended: map[string]*Call{}, jobs: make(chan func()),
+		empty: empty, closeEmpty: sync.OnceFunc(func() { close(empty) }),
 	}
 }
 
@@ -207,11 +210,7 @@ func (r *Registry) expire(now time.Time) {
 // signalEmpty closes empty if the registry drains and no call is active.
 func (r *Registry) signalEmpty() {
 	if r.draining && len(r.active) == 0 {
-		select {
-		case <-r.empty:
-		default:
-			close(r.empty)
-		}
+		r.closeEmpty()
 	}
 }
 
@@ -235,7 +234,11 @@ func (r *Registry) Drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	r.cancelAll()
+	r.mu.Lock()
+	for _, c := range r.active {
+		c.Cancel(executor.ErrShutdown)
+	}
+	r.mu.Unlock()
 	timer := time.NewTimer(drainKillTimeout)
 	defer timer.Stop()
 	select {
@@ -248,23 +251,10 @@ func (r *Registry) Drain(ctx context.Context) error {
 	}
 }
 
-func (r *Registry) cancelAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.active {
-		c.Cancel(executor.ErrShutdown)
-	}
-}
-
 func (r *Registry) activeIDs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ids := make([]string, 0, len(r.active))
-	for id := range r.active {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
+	return slices.Sorted(maps.Keys(r.active))
 }
 
 // work runs a call, and later ones until the registry is drained: growing the stack of a new
