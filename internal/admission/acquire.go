@@ -96,8 +96,8 @@ func (g *Controller) queuePosition(w *waiter) int {
 
 func byNumber(w *waiter, number uint64) int { return cmp.Compare(w.number, number) }
 
-// wait blocks until the call has a slot, with the deadline paused and the sink notified. If it fails
-// the call has no slot and is in no queue. It is not shown as running then: nothing of it ran.
+// wait blocks until the call has a slot, with the deadline paused and the sink notified. If it
+// fails the call has no slot and is in no queue. It is not shown as running: nothing of it ran.
 func (g *Controller) wait(ctx context.Context, w *waiter, before int, sink dray.Sink) (err error) {
 	served := false
 	defer func() {

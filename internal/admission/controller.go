@@ -151,7 +151,8 @@ func (g *Controller) admit(r dray.Route) (*ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down and accepts no calls").
+		return nil, dray.Errorf(dray.CodeShuttingDown,
+			"the daemon is shutting down and accepts no calls").
 			WithHint("repeat the call when the daemon runs again")
 	}
 	w := g.targetOf(r)

@@ -49,7 +49,8 @@ func (c ContainerInfo) Running() bool { return c.Status == "running" }
 // NotRunning returns the error of a call to a container that is not running.
 func (c ContainerInfo) NotRunning() error {
 	return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s", c.Name, c.Status).
-		WithHint("start it (`dray workspace up` for that of a workspace, else `docker start` or `docker unpause`)")
+		WithHint("start it (`dray workspace up` for that of a workspace, " +
+			"else `docker start` or `docker unpause`)")
 }
 
 // MountInfo is one mount of a container. Source is a path of the host only for the type bind; Name

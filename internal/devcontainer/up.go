@@ -100,7 +100,7 @@ func (o UpOptions) check() error {
 			"the devcontainer CLI hangs on paths that contain \"=\": %s", folder).
 			WithHint("rename the folder")
 	}
-	what := ""
+	var what string
 	info, err := os.Stat(o.CLI)
 	switch {
 	case o.CLI == "":

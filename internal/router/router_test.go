@@ -1,7 +1,6 @@
 package router
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -48,13 +47,4 @@ func TestCandidates(t *testing.T) { // RT-03
 	if got := strings.Join(rules, " "); got != want {
 		t.Errorf("got %s", got)
 	}
-}
-
-func js(t *testing.T, v any) string {
-	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }

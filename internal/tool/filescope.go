@@ -141,7 +141,7 @@ func (t *fileLocks) lock(ctx context.Context, file string) (done func(), err err
 			}, nil
 		}
 		select {
-		case <-other.(chan struct{}): //nolint:forcetypeassert // the only type in the map
+		case <-other.(chan struct{}): //nolint:forcetypeassert,errcheck // the only type
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -186,8 +186,8 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 }
 
 // decode decodes a document for validation, with numbers as json.Number. It requires unique keys,
-// valid UTF-8 and nothing after the value. It refuses numbers that are too expensive to compare: the
-// validator compares exactly, and 1e999999 has a million digits.
+// valid UTF-8 and nothing after the value. It refuses numbers that are too expensive to compare:
+// the validator compares exactly, and 1e999999 has a million digits.
 func decode(doc json.RawMessage) (any, *syntaxError) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(doc))
 	v, err := decodeValue(dec)

@@ -109,7 +109,8 @@ func (d *definition) checkOutput(output json.RawMessage, cause *syntaxError) *dr
 	if len(details) == 0 {
 		return nil
 	}
-	e := dray.Errorf(dray.CodeOutputInvalid, "output of tool %s does not match its output_schema: %s: %s",
+	e := dray.Errorf(dray.CodeOutputInvalid,
+		"output of tool %s does not match its output_schema: %s: %s",
 		d.Name, details[0].Pointer, details[0].Message)
 	e.Details = details
 	return e.WithHint("fix the tool or its output_schema; output and stdout hold what it printed")

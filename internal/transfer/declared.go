@@ -56,7 +56,9 @@ var errDifferentFile = errors.New("not the same file")
 
 // listMounted lists the files of the sources that are visible on the host, and removes those from
 // the sources to copy.
-func (j *syncJob) listMounted(ctx context.Context, env dray.Environment) ([]dray.SyncedFile, error) {
+func (j *syncJob) listMounted(
+	ctx context.Context, env dray.Environment,
+) ([]dray.SyncedFile, error) {
 	var rest []source
 	var list []dray.SyncedFile
 	for _, s := range j.sources {
@@ -89,8 +91,8 @@ func (j *syncJob) listMounted(ctx context.Context, env dray.Environment) ([]dray
 	return list, nil
 }
 
-// findOnHost returns a source by its directory and name on the host, in a mount. It compares the file on both sides: if the
-// engine runs on another machine, the host's path is another file.
+// findOnHost returns a source by its directory and name on the host, in a mount. It compares the
+// file on both sides: if the engine runs on another machine, the host's path is another file.
 func (j *syncJob) findOnHost(ctx context.Context, env dray.Environment, s source) (source, error) {
 	if j.paths.caps.Kind == dray.KindHost {
 		return s, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/dray-dev/dray/executor/files/stage"
 )
 
-// builtinDenied has the names that are never written to the host, because programs there execute such
-// files, or commands in them, when a user enters the directory, opens it in an editor, or uses git
+// builtinDenied has the names that are never written to the host, because programs there execute
+// such files, or commands in them, when a user enters the directory, opens it in an editor, or uses git
 // in it (SY-08). docs/reference/configuration.md lists them as well.
 var builtinDenied = []string{
 	// git runs hooks, and programs that its configuration names. A file .git refers to another
@@ -58,7 +58,8 @@ func newDenyList(configured []string) (denyList, error) {
 			strings.ContainsAny(entry, "*?[\x00") {
 			return nil, dray.Errorf(dray.CodeInvalidRequest,
 				"sandbox.deny: %q is not a name or a clean sequence of names", entry).
-				WithHint("use a name that is denied at any depth, such as .envrc, or a sequence of names, such as .git/hooks")
+				WithHint("use a name that is denied at any depth, such as .envrc, " +
+					"or a sequence of names, such as .git/hooks")
 		}
 		d.add(denyPattern{components(entry), false, entry})
 	}
@@ -122,8 +123,9 @@ func (d denyList) check(name string, dir bool) *dray.Error {
 		return dray.Errorf(dray.CodeDenied, "%s is denied by the rule %s: the name is reserved for dray",
 			quote(name), entry).WithHint("exclude it, or choose another destination")
 	}
-	return dray.Errorf(dray.CodeDenied, "%s is denied by the rule %s: programs on the host execute such files",
-		quote(name), entry).WithHint("exclude it, or use --skip-refused")
+	return dray.Errorf(dray.CodeDenied,
+		"%s is denied by the rule %s: programs on the host execute such files", quote(name), entry).
+		WithHint("exclude it, or use --skip-refused")
 }
 
 // quote returns a path for an error message: escaped, because it may come from a container, and

@@ -1,16 +1,17 @@
-// Package transfer copies files between the host and a container. It has the policy: which files may
-// be copied, and where to. dray.Files reads and writes them on both sides.
+// Package transfer copies files between the host and a container. It has the policy: which files
+// may be copied, and where to. dray.Files reads and writes them on both sides.
 //
 //	Fetch           container -> sandbox root    the tool sync, POST /v1/sync, `dray sync`
-//	FetchDeclared   container -> sandbox root    the declared outputs of a call, when it ends; files in mounts are listed, not copied
+//	FetchDeclared   container -> sandbox root    the declared outputs of a call
 //	Push            host -> container            the tool sync with the direction to_container
 //
 // # Sources
 //
-// Sources in a container are absolute, clean paths beneath its workspace folder, a bind mount, /tmp,
-// or Config.Sources, and only regular files and directories. They are opened beneath the nearest of
+// Sources in a container are absolute, clean paths beneath its workspace folder, a bind mount,
+// /tmp, or Config.Sources, and only regular files and directories. They are opened beneath the nearest of
 // these directories as the user that tools run as, so that no symlink leads out of it. Sources on
-// the host are beneath the sandbox root, a directory of host.roots, or the call's trusted workspace.
+// the host are beneath the sandbox root, a directory of host.roots, or the call's trusted
+// workspace.
 //
 // # Targets
 //

@@ -142,7 +142,8 @@ func (j *syncJob) checkFetchable() error {
 		return onHostError("from")
 	case j.s.root == nil:
 		return dray.Errorf(dray.CodeSyncRefused, "there is no sandbox root to write files to").
-			WithHint("set sandbox.root in the configuration to a directory for these files alone, and restart the daemon")
+			WithHint("set sandbox.root in the configuration to a directory for these files alone, " +
+				"and restart the daemon")
 	}
 	return j.s.verifyRoot()
 }
@@ -292,11 +293,12 @@ func (j *syncJob) finalError(ctx context.Context, err error) *dray.Error {
 	timeout, cause := j.s.cfg.Timeout, context.Cause(ctx)
 	switch {
 	case errors.Is(err, errHasRefusals):
-		return j.refusals.error()
+		return j.error()
 	case errors.Is(err, stage.ErrCommitIncomplete):
 		return dray.AsError(err) // the only error after which something was written
 	case errors.Is(cause, errTimeout) && errors.Is(err, stage.ErrLocked):
-		return cancelled(dray.CodeTransferFailed, "%w (%v), and %w", errTimeout, timeout, stage.ErrLocked).
+		locked := stage.ErrLocked
+		return cancelled(dray.CodeTransferFailed, "%w (%v), and %w", errTimeout, timeout, locked).
 			WithHint("nothing was written; end that process (lsof shows it), then repeat the sync")
 	case errors.Is(cause, errTimeout):
 		return dray.Errorf(dray.CodeTransferFailed,
@@ -419,7 +421,8 @@ func (r *refusals) endSync() bool { return len(r.refused) > 0 && !r.skip }
 func (r *refusals) error() *dray.Error {
 	code, hint := dray.CodeSyncRefused, "omit the refused paths, or set on_refused to skip"
 	if r.limits == len(r.refused) {
-		code, hint = dray.CodeLimitExceeded, hint+"; or raise sandbox.max_file or sandbox.max_depth in the configuration"
+		code = dray.CodeLimitExceeded
+		hint += "; or raise sandbox.max_file or sandbox.max_depth in the configuration"
 	}
 	first, more := r.refused[0], ""
 	if len(r.refused) > 1 {

@@ -25,8 +25,8 @@ type source struct {
 	order int
 }
 
-// at returns the path of an entry on its side, in the report, and at the target. relPath is relative
-// to the source.
+// at returns the path of an entry on its side, in the report, and at the target. relPath is
+// relative to the source.
 func (s source) at(relPath string) (from, display, target string) {
 	return path.Join(s.path, relPath), path.Join(s.display, relPath), path.Join(s.target, relPath)
 }
@@ -121,7 +121,8 @@ func (j *syncJob) hostSource(input string, roots []string) (source, error) {
 	if !ok {
 		return src, dray.Errorf(dray.CodeDenied,
 			"%s is not in a directory of the host that may be copied from", quote(input)).
-			WithHint("use the sandbox root, a directory of host.roots, or the workspace of the call if it is trusted")
+			WithHint("use the sandbox root, a directory of host.roots, " +
+				"or the workspace of the call if it is trusted")
 	}
 	src.display, src.path, src.root, src.name = p, p, root, name
 	src.target = path.Join(j.destination, path.Base(p))
@@ -201,7 +202,7 @@ type pathResolver struct {
 	caps                       dray.Capabilities
 	withConfigured, mountsOnly *pathmapper.Mapper // with configured mappings, and without
 	dir                        string             // of relative paths; may be empty
-	workspace                  string             // the host's path of the workspace folder; may be empty
+	workspace                  string             // the workspace folder on the host, or empty
 }
 
 func newPathResolver(caps dray.Capabilities, dir, workspace string) (pathResolver, error) {

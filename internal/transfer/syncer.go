@@ -49,7 +49,7 @@ type Syncer struct {
 	root     *files.Local // nil without a sandbox root
 	rootInfo fs.FileInfo  // of the directory that root has open
 	// ends running syncs when the daemon shuts down
-	ctx  context.Context //nolint:containedctx
+	ctx  context.Context //nolint:containedctx // it ends syncs, not one call
 	stop context.CancelCauseFunc
 }
 
@@ -213,8 +213,8 @@ func checkRoot(root string, dir *os.File) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox.root: stat %s: %w", root, err)
 	}
-	// on Linux always a Stat_t
-	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() { //nolint:forcetypeassert,errcheck
+	//nolint:forcetypeassert,errcheck // on Linux always a Stat_t
+	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
 		what := fmt.Sprintf("belongs to user %d, and dray runs as user %d", owner, os.Geteuid())
 		return info, rootError(root, what).
 			WithHint("change its owner: chown %d %s", os.Geteuid(), quote(root))

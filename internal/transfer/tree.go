@@ -214,8 +214,7 @@ type openTreeFunc func(partial map[string]dray.PartialFile) (dray.Tree, error)
 // byte. A file that has changed ends it with transfer_failed, because the data would be of two
 // versions.
 type resumableTree struct {
-	// the methods of a tree have no context
-	ctx          context.Context //nolint:containedctx
+	ctx          context.Context //nolint:containedctx // the methods of a tree have no context
 	open         openTreeFunc
 	tree         dray.Tree // nil after a failed attempt to open it
 	attemptsLeft int

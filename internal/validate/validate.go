@@ -128,8 +128,8 @@ func AbsolutePath(v *Violations, pointer, s string) string {
 	return path.Clean(s)
 }
 
-// PathProblem returns why a path is invalid, or "" if it is valid. A ".." segment is invalid because
-// removing it names another directory if the segment before it is a symlink.
+// PathProblem returns why a path is invalid, or "" if it is valid. A ".." segment is invalid
+// because removing it names another directory if the segment before it is a symlink.
 func PathProblem(s string) string {
 	switch {
 	case len(s) > MaxPath:
