@@ -14,8 +14,8 @@ import (
 )
 
 // builtinDenied has the names that are never written to the host, because programs there execute
-// such files, or commands in them, when a user enters the directory, opens it in an editor, or uses git
-// in it (SY-08). docs/reference/configuration.md lists them as well.
+// such files, or commands in them, when a user enters the directory, opens it in an editor, or uses
+// git in it (SY-08). docs/reference/configuration.md lists them as well.
 var builtinDenied = []string{
 	// git runs hooks, and programs that its configuration names. A file .git refers to another
 	// directory with both.
