@@ -116,18 +116,22 @@ func checkImport(s source, imported string) []string {
 		return nil
 	}
 	if s.pkgDir == "." {
-		return []string{fmt.Sprintf("%s imports %s: package dray may import only the standard library, because every package imports it", s.name, imported)}
+		return []string{fmt.Sprintf("%s imports %s: package dray may import only the standard "+
+			"library, because every package imports it", s.name, imported)}
 	}
 	for _, o := range owners {
 		if !o.has(imported) {
 			continue
 		}
 		if !matchesAny(o.packages, s.pkgDir) {
-			return []string{fmt.Sprintf("%s imports %s, which belongs to %s: only its owner may import it, so that it can be replaced in one place", s.name, imported, strings.Join(o.packages, ", "))}
+			return []string{fmt.Sprintf("%s imports %s, which belongs to %s: only its owner may import "+
+				"it, so that it can be replaced in one place", s.name, imported, strings.Join(o.packages,
+				", "))}
 		}
 		return nil
 	}
-	return []string{fmt.Sprintf("%s imports %s, which has no owner: add one to arch_test.go, and its reason to CONTRIBUTING.md", s.name, imported)}
+	return []string{fmt.Sprintf("%s imports %s, which has no owner: add one to arch_test.go, and "+
+		"its reason to CONTRIBUTING.md", s.name, imported)}
 }
 
 func checkImportRules(s source, pkg string) []string {
@@ -160,7 +164,8 @@ func checkProcessStarts(s source) []string {
 			func(one processStarter) bool { return one.pkg == s.pkgDir && sameStart(one.name, name) })
 		if slices.Contains(s.uses, name) && !allowed {
 			faults = append(faults,
-				fmt.Sprintf("%s uses %s: only executor/process starts processes, so that each has a supervisor and can be killed", s.name, name))
+				fmt.Sprintf("%s uses %s: only executor/process starts processes, so that each has a "+
+					"supervisor and can be killed", s.name, name))
 		}
 	}
 	return faults
@@ -174,9 +179,11 @@ func sameStart(allowed, name string) bool {
 func checkSize(s source) []string {
 	switch {
 	case path.Base(s.name) == "main.go" && s.pkgDir == "cmd/dray" && s.lines >= maxMainLines:
-		return []string{fmt.Sprintf("%s has %d lines, the maximum is below %d: commands are in cmd/dray/command, where they can be tested", s.name, s.lines, maxMainLines)}
+		return []string{fmt.Sprintf("%s has %d lines, the maximum is below %d: commands are in "+
+			"cmd/dray/command, where they can be tested", s.name, s.lines, maxMainLines)}
 	case s.lines >= maxFileLines:
-		return []string{fmt.Sprintf("%s has %d lines, the maximum is below %d: split the file", s.name, s.lines, maxFileLines)}
+		return []string{fmt.Sprintf("%s has %d lines, the maximum is below %d: split the file", s.name,
+			s.lines, maxFileLines)}
 	default:
 		return nil
 	}
@@ -204,7 +211,8 @@ func checkAgent(sources []source) []string {
 				case s.pkgDir != "." && slices.Contains(largeStdPackages,
 					imported): // package dray needs their types, and the linker drops the rest
 					faults = append(faults,
-						fmt.Sprintf("%s imports %s, which is too large for the agent: every container gets a copy of it", s.name, imported))
+						fmt.Sprintf("%s imports %s, which is too large for the agent: every container gets a "+
+							"copy of it", s.name, imported))
 				}
 			}
 		}

@@ -23,7 +23,10 @@ type importRule struct {
 }
 
 var importRules = []importRule{
-	{from: ".", to: []string{"./..."}, why: "package dray must not depend on the packages that use it"},
+	{
+		from: ".", to: []string{"./..."},
+		why: "package dray must not depend on the packages that use it",
+	},
 	{
 		from: "config", to: []string{"./..."}, except: []string{"internal/lexical"},
 		why: "every package may use a configuration, so it must not depend on any of them",
@@ -73,7 +76,8 @@ var importRules = []importRule{
 			"internal/api/...", "internal/call/...", "internal/router/...",
 			"internal/tool/...", "internal/workspace/...", "audit/...",
 		},
-		why: "an environment does not depend on callers, rules and tools, so every tool can use every environment",
+		why: "an environment does not depend on callers, rules and tools, so every tool can use " +
+			"every environment",
 	},
 	{
 		from: "executor/agent/...", to: []string{"executor/docker/...", "executor/agentbin"},
@@ -81,18 +85,21 @@ var importRules = []importRule{
 	},
 	{
 		from: "executor/docker/...", to: []string{"internal/wire/..."},
-		why: "the protocol of the agent belongs to executor/agent, so that another engine does not repeat it",
+		why: "the protocol of the agent belongs to executor/agent, so that another engine does not " +
+			"repeat it",
 	},
 	{
 		from: "internal/workspace/...", to: []string{"executor/docker/...", "executor/host/..."},
-		why: "it depends on the methods that it uses, so that another kind of environment does not change it",
+		why: "it depends on the methods that it uses, so that another kind of environment does not " +
+			"change it",
 	},
 	{
 		from: "internal/devcontainer/...", to: []string{
 			"executor/...", "internal/api/...", "internal/call/...",
 			"internal/workspace/...",
 		},
-		why: "it gets files and labels from its callers, so it can be compared with the reference without an engine",
+		why: "it gets files and labels from its callers, so it can be compared with the reference " +
+			"without an engine",
 	},
 	{
 		from: "internal/router/...", to: []string{"./..."},
@@ -109,7 +116,8 @@ var importRules = []importRule{
 	{
 		from: "internal/transfer/...", to: []string{"./..."},
 		except: []string{".", "executor/files/...", "internal/lexical", "pathmapper"},
-		why:    "whether a file may be synced depends on files and names, never on the caller or the tool",
+		why: "whether a file may be synced depends on files and names, never on the caller or the " +
+			"tool",
 	},
 	{
 		from: "internal/admission/...", to: []string{"./..."}, except: []string{".", "executor"},

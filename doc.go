@@ -1,5 +1,5 @@
-// Package dray has the nouns, the two interfaces and the closed list of codes of dray, a daemon that
-// runs tools for software agents.
+// Package dray has the nouns, the two interfaces and the closed list of codes of dray, a daemon
+// that runs tools for software agents.
 //
 // An agent framework calls a tool. dray decides whether the tool runs on the host or in the
 // project's devcontainer, maps paths in both directions, streams and bounds the output, stops what

@@ -78,7 +78,8 @@ func drayIn(line string) [][]string {
 	return all
 }
 
-// split takes a line of shell apart as far as documents need it: quotes, what joins commands, redirections, remarks.
+// split takes a line of shell apart as far as documents need it: quotes, what joins commands,
+// redirections, remarks.
 func split(line string) [][]string {
 	var all [][]string
 	var words []string

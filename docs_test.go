@@ -17,8 +17,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// These tests check the documentation against the program: links, configurations, command lines, and
-// complete lists.
+// These tests check the documentation against the program: links, configurations, command lines,
+// and complete lists.
 
 var update = flag.Bool("update", false, "rewrite docs/reference/cli.md")
 

@@ -98,8 +98,8 @@ type Process interface {
 	// Stdin returns the stdin of the process; Close is end of file. Write blocks while the process
 	// does not read, and fails once the process has exited, which is not an error of the call.
 	Stdin() io.WriteCloser
-	// Output returns one of the two streams. The caller must read it to its end, because an
-	// unread stream blocks the process. The stream ends shortly after Wait can return at the latest, even if
+	// Output returns one of the two streams. The caller must read it to its end, because an unread
+	// stream blocks the process. The stream ends shortly after Wait can return at the latest, even if
 	// another process still holds it open.
 	Output(stream Stream) io.Reader
 	// Signal sends a signal to the process, not to its descendants.

@@ -55,9 +55,9 @@ const (
 	CodeTransferFailed       Code = "transfer_failed"
 )
 
-// Error is an error that a caller sees. Message is what happened and Hint what to do next, for people;
-// Code is for programs. Code is empty only if the tool itself failed (a non-zero exit, a signal, a
-// timeout): then the reason of the result has the cause.
+// Error is an error that a caller sees. Message is what happened and Hint what to do next, for
+// people; Code is for programs. Code is empty only if the tool itself failed (a non-zero exit, a
+// signal, a timeout): then the reason of the result has the cause.
 type Error struct {
 	Code    Code   `json:"code,omitempty"`
 	Message string `json:"message"`

@@ -5,9 +5,9 @@ import "context"
 // Executor runs one whole call. Admission, audit, limits and workspaces are Executors around
 // Executors; the innermost one runs the tool in an Environment.
 //
-// A tool's non-zero exit is a Result. An error means that the call could not run and has a Code; the
-// Result returned with it has what is known (route, partial output). Execute returns when everything
-// that it started has ended.
+// A tool's non-zero exit is a Result. An error means that the call could not run and has a Code;
+// the Result returned with it has what is known (route, partial output). Execute returns when
+// everything that it started has ended.
 type Executor interface {
 	Execute(ctx context.Context, call Call, sink Sink) (Result, error)
 }

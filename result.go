@@ -17,8 +17,8 @@ const (
 	StatusFailed    Status = "failed"
 )
 
-// Reason is why an invocation ended. A failure of the container or the engine is never reported as an
-// exit of the tool.
+// Reason is why an invocation ended. A failure of the container or the engine is never reported as
+// an exit of the tool.
 type Reason string
 
 // The reasons.
@@ -249,10 +249,10 @@ func (r Record) WithResult(res Result) Record {
 	return r
 }
 
-// NormalizeResult returns the final result of an Executor's results. An error becomes a failed result
-// with the reason that follows from its code. A result is succeeded exactly if its reason is exited,
-// its exit code is 0 and it has no error. A failed result always has an error, whose message may be
-// empty.
+// NormalizeResult returns the final result of an Executor's results. An error becomes a failed
+// result with the reason that follows from its code. A result is succeeded exactly if its reason is
+// exited, its exit code is 0 and it has no error. A failed result always has an error, whose
+// message may be empty.
 func NormalizeResult(res Result, err error) Result {
 	if err != nil {
 		res.Error = AsError(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// changedFiles are the files that a call changed. They are inserted by one statement, because a sync
-// may have changed thousands and no other event is written meanwhile.
+// changedFiles are the files that a call changed. They are inserted by one statement, because a
+// sync may have changed thousands and no other event is written meanwhile.
 type changedFiles struct {
 	list      []byte // a JSON list of dray.FileChange, for json_each
 	principal string
@@ -23,8 +23,10 @@ const selectChanges = `SELECT seq, n, invocation, coalesce(plan_id, ''), environ
 	coalesce(sha256_before, ''), coalesce(sha256_after, ''), at FROM changed_files`
 
 const insertChangedFiles = `INSERT INTO changed_files
-	(seq, n, invocation, principal, plan_id, environment, path, action, sha256_before, sha256_after, at)
-	SELECT ?, key, ?, ?, ?, value ->> 'environment', value ->> 'path', value ->> 'action', value ->> 'sha256_before', value ->> 'sha256_after', ?
+	(seq, n, invocation, principal, plan_id,
+	 environment, path, action, sha256_before, sha256_after, at)
+	SELECT ?, key, ?, ?, ?, value ->> 'environment', value ->> 'path', value ->> 'action',
+	 value ->> 'sha256_before', value ->> 'sha256_after', ?
 	FROM json_each(?)`
 
 // newChangedFiles returns the changed files of a result, or nil if there are none.
@@ -42,7 +44,9 @@ func newChangedFiles(inv dray.Invocation, res dray.Result) (*changedFiles, error
 	}, nil
 }
 
-func (c *changedFiles) write(ctx context.Context, tx *sql.Conn, seq int64, invocation string) error {
+func (c *changedFiles) write(ctx context.Context, tx *sql.Conn, seq int64,
+	invocation string,
+) error {
 	if c == nil {
 		return nil
 	}
@@ -54,7 +58,8 @@ func (c *changedFiles) write(ctx context.Context, tx *sql.Conn, seq int64, invoc
 	return nil
 }
 
-// ChangeQuery selects changed files. An empty field does not restrict; strings are compared exactly.
+// ChangeQuery selects changed files. An empty field does not restrict; strings are compared
+// exactly.
 type ChangeQuery struct {
 	PlanID, Invocation, Path, Principal string
 	// Limit is 50 if zero, at most 1000.

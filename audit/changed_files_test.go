@@ -187,8 +187,8 @@ func sameLists(a, b dray.Metadata) bool {
 		slices.Equal(a.Sync.Targets, b.Sync.Targets)
 }
 
-// A sync of ten thousand files reads back complete. Neither its row nor a list of calls contains all
-// of them (SY-10).
+// A sync of ten thousand files reads back complete. Neither its row nor a list of calls contains
+// all of them (SY-10).
 func TestLongListsAreStoredInFile(t *testing.T) {
 	opts := options(t.TempDir())
 	s := open(t, opts)

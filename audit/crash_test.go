@@ -95,7 +95,10 @@ func crash(t *testing.T, dir string, round, lines int) childLog {
 	scanner := bufio.NewScanner(out)
 	for n := 0; scanner.Scan(); n++ {
 		step, id, _ := strings.Cut(scanner.Text(), " ")
-		map[string]map[string]bool{"try": printed.tried, "ran": printed.ran, "end": printed.ended}[step][id] = true
+		map[string]map[string]bool{
+			"try": printed.tried, "ran": printed.ran,
+			"end": printed.ended,
+		}[step][id] = true
 		if n == lines {
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// captureDamage are kinds of damage by a part of the warning. A map has no order, so each leaves the
-// file damaged.
+// captureDamage are kinds of damage by a part of the warning. A map has no order, so each leaves
+// the file damaged.
 var captureDamage = map[string]func(file string) error{
 	"missing": os.Remove,
 	"changed": func(file string) error { return os.WriteFile(file, []byte(`{"s":"forged"}`), 0o600) },

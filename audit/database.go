@@ -58,7 +58,8 @@ func openWriter(ctx context.Context, path string) (*sql.DB, error) {
 			return db, fmt.Errorf("open the database: %w", err)
 		}
 		if got != want {
-			return db, fmt.Errorf("open the database: %s is %s instead of %s: a local file system is required",
+			return db, fmt.Errorf("open the database: %s is %s instead of %s: a local file system is "+
+				"required",
 				pragma, got, want)
 		}
 	}
@@ -104,7 +105,8 @@ func newMigrator(db *sql.DB) (*goose.Provider, error) {
 
 const (
 	lastSeq     = `SELECT coalesce(max(seq), 0) FROM events`
-	insertEvent = `INSERT INTO events (seq, invocation, kind, at, body, leaf) VALUES (?, ?, ?, ?, ?, ?)`
+	insertEvent = `INSERT INTO events (seq, invocation, kind, at, body, leaf)
+		VALUES (?, ?, ?, ?, ?, ?)`
 )
 
 // errNotRunning is returned when a projection changes no row: the call has no begin record, or has
@@ -209,7 +211,8 @@ func unavailableError(path, doing string, err error) *dray.Error {
 		return dray.Errorf(dray.CodeConflict, "%s: %w", doing, err).
 			WithHint("an invocation with this id exists: use a new id")
 	case sqlite3.ErrBusy, sqlite3.ErrLocked:
-		return e.WithHint("another program has locked %s: end it (fuser %[1]s), then repeat the call", path)
+		return e.WithHint("another program has locked %s: end it (fuser %[1]s), then repeat the call",
+			path)
 	case sqlite3.ErrFull:
 		return e.WithHint("the disk of %s is full: free space, then repeat the call", path)
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:

@@ -38,17 +38,18 @@
 // The file is in WAL mode with synchronous FULL. One goroutine commits, all pending events in one
 // transaction; calls wait for it. Readers have their own read-only connections and never block it.
 //
-// A begin record that is not committed within [Options.WriteTimeout], because the database is locked
-// or full or the disk does not respond, fails with audit_unavailable, and nothing runs. If its commit
-// succeeds later, the writer appends an end record that says that nothing ran. The timeout does not
-// bound the sync of a file in captures/, which inputs and outputs over 8 KiB need before.
+// A begin record that is not committed within [Options.WriteTimeout], because the database is
+// locked or full or the disk does not respond, fails with audit_unavailable, and nothing runs. If
+// its commit succeeds later, the writer appends an end record that says that nothing ran. The
+// timeout does not bound the sync of a file in captures/, which inputs and outputs over 8 KiB need
+// before.
 //
-// An end record that is not committed within that time also fails the call with audit_unavailable, so
-// that no result is returned that is not in the audit log. The record stays queued and is committed,
-// with the time at which the call ended, as soon as the file is writable.
-// Until then [Store.Get] returns the call as running. If the daemon exits before that, the next
-// [Open] marks the call as interrupted, as after a crash. The number of queued end records is
-// bounded by the number of calls that ran when the writes began to fail.
+// An end record that is not committed within that time also fails the call with audit_unavailable,
+// so that no result is returned that is not in the audit log. The record stays queued and is
+// committed, with the time at which the call ended, as soon as the file is writable. Until then
+// [Store.Get] returns the call as running. If the daemon exits before that, the next [Open] marks
+// the call as interrupted, as after a crash. The number of queued end records is bounded by the
+// number of calls that ran when the writes began to fail.
 //
 // A lock on FILE.lock ensures that only one Store has the file open.
 package audit

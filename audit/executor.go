@@ -176,7 +176,8 @@ func fallbackResult(res dray.Result, err error) dray.Result {
 }
 
 const projectEnded = `UPDATE invocations SET
-	ended_seq = ?, status = ?, reason = ?, exit_code = ?, environment = ?, container = ?, container_name = ?, container_id = ?, image = ?,
+	ended_seq = ?, status = ?, reason = ?, exit_code = ?, environment = ?,
+	container = ?, container_name = ?, container_id = ?, image = ?,
 	ended_at = ?, duration = ?, output_sha256 = ?, metadata_container = ?
 	WHERE id = ? AND status = 'running'`
 
@@ -209,7 +210,8 @@ func (r *recorder) endEvent(inv dray.Invocation, res dray.Result) (*pendingEvent
 // nullString returns a column value that is NULL for an empty string.
 func nullString(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-const projectInterrupted = `UPDATE invocations SET ended_seq = ?, status = ?, reason = ?, ended_at = ? WHERE id = ? AND status = 'running'`
+const projectInterrupted = `UPDATE invocations SET
+	ended_seq = ?, status = ?, reason = ?, ended_at = ? WHERE id = ? AND status = 'running'`
 
 // interrupt writes an end record for every call without one, and returns their number. It must be
 // called before the first call runs. Such a call has no duration; its end is the time of interrupt.

@@ -20,8 +20,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Another program can read the begin record while the tool runs, and the end record when Execute has
-// returned (AU-01).
+// Another program can read the begin record while the tool runs, and the end record when Execute
+// has returned (AU-01).
 func TestBeginRecordBeforeRunEndRecordBeforeReply(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	db := rawDB(t, s.path)
@@ -142,8 +142,8 @@ func longJSON(n int) json.RawMessage {
 	return json.RawMessage(`{"s":"` + strings.Repeat("x", n-len(`{"s":""}`)) + `"}`)
 }
 
-// The record of the audit log equals the result of the call, including the container's metadata from
-// its column (AU-02, RS-03).
+// The record of the audit log equals the result of the call, including the container's metadata
+// from its column (AU-02, RS-03).
 func TestRecordsReadBackEqual(t *testing.T) {
 	for name, tt := range roundTrips {
 		t.Run(name, func(t *testing.T) {
@@ -246,8 +246,8 @@ func TestInvalidResultLeavesRow(t *testing.T) {
 	}
 }
 
-// A result that cannot be written to the captures directory leaves a row; such an input does not run
-// (AU-05).
+// A result that cannot be written to the captures directory leaves a row; such an input does not
+// run (AU-05).
 func TestUnwritableCaptures(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	if err := os.Remove(s.blobs.dir); err != nil {

@@ -193,7 +193,11 @@ func TestMigrationKeepsRows(t *testing.T) {
 	s := open(t, opts)
 	for id, queries := range map[string][]Query{
 		"a": {{Status: dray.StatusSucceeded}, {Reason: dray.ReasonExited}},
-		"b": {{Status: dray.StatusFailed}, {Reason: dray.ReasonTimeout}, {Environment: dray.KindHost, Limit: 1}},
+		"b": {
+			{Status: dray.StatusFailed},
+			{Reason: dray.ReasonTimeout},
+			{Environment: dray.KindHost, Limit: 1},
+		},
 	} {
 		for _, q := range queries {
 			if items := list(t, s, q).Items; len(items) != 1 || items[0].ID != id {

@@ -68,13 +68,13 @@ type Unreadable struct {
 	Message string `json:"message"`
 }
 
-// position is a position in the order of a list: start and seq of an invocation, or seq and index of
-// a changed file.
+// position is a position in the order of a list: start and seq of an invocation, or seq and index
+// of a changed file.
 type position struct{ major, minor int64 }
 
-// List returns a page of invocations. Rows inserted between two calls sort before the first page, so
-// the pages contain each existing row once. List fails with invalid_request for an invalid limit or
-// cursor, else with audit_unavailable.
+// List returns a page of invocations. Rows inserted between two calls sort before the first page,
+// so the pages contain each existing row once. List fails with invalid_request for an invalid limit
+// or cursor, else with audit_unavailable.
 func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 	stmt, err := q.statement()
 	if err != nil {
@@ -85,7 +85,8 @@ func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 		return Page{}, unavailableError(s.path, "list the audit log", err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	found, err := selectAll(ctx, tx, stmt, func(p *position) []any { return []any{&p.major, &p.minor} })
+	found, err := selectAll(ctx, tx, stmt,
+		func(p *position) []any { return []any{&p.major, &p.minor} })
 	if err != nil {
 		return Page{}, unavailableError(s.path, "list the audit log", err)
 	}
@@ -306,8 +307,8 @@ func nanoseconds(t time.Time) int64 {
 	}
 }
 
-// textMatches returns the condition of a text search. It compares JSON values, not their encoding. A
-// damaged body counts as empty instead of failing the query.
+// textMatches returns the condition of a text search. It compares JSON values, not their encoding.
+// A damaged body counts as empty instead of failing the query.
 func textMatches() string {
 	const like = ` LIKE ? ESCAPE '\'`
 	tree := func(table, path string) string {

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	selectRecord = `SELECT i.id, i.tool, i.principal, i.status, i.reason, i.started_at, i.ended_at, i.duration, i.metadata_container, b.body, e.body
-		FROM invocations i LEFT JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq WHERE `
+	selectRecord = `SELECT i.id, i.tool, i.principal, i.status, i.reason, i.started_at,
+		i.ended_at, i.duration, i.metadata_container, b.body, e.body FROM invocations i
+		LEFT JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq WHERE `
 	bySeq = selectRecord + `i.seq = ?`
 	byID  = selectRecord + `i.id = ?`
 )
@@ -102,7 +103,8 @@ func (r row) decodeEnd(rec dray.Record, blobs *blobStore) (dray.Record, error) {
 	var body endBody
 	err := decode(r.ended, &body)
 	if err == nil {
-		res.ExitCode, res.Signal, res.Stdout, res.Stderr = body.ExitCode, body.Signal, body.Stdout, body.Stderr
+		res.ExitCode, res.Signal = body.ExitCode, body.Signal
+		res.Stdout, res.Stderr = body.Stdout, body.Stderr
 		res.Error, res.Route, res.Metadata = body.Error, body.Route, body.Metadata
 		res.Output, err = fetch(body.Output, body.OutputFile, blobs)
 		err = errors.Join(err, loadLists(&res.Metadata, body.ListsFile, blobs))

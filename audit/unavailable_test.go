@@ -225,7 +225,8 @@ func obstructedEnd(t *testing.T, s *Store, obstacle string) (id string, unblock 
 	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
 		dray.Discard)
 	e := dray.AsError(err)
-	if e == nil || e.Code != dray.CodeAuditUnavailable || !strings.Contains(e.Message, "the call ran") ||
+	if e == nil || e.Code != dray.CodeAuditUnavailable ||
+		!strings.Contains(e.Message, "the call ran") ||
 		res.Status != "" {
 		t.Fatalf("Execute returns %+v, %+v; want audit_unavailable and no result", res, e)
 	}

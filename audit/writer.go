@@ -72,9 +72,9 @@ func newWriter(ctx context.Context, db *sql.DB, log *zap.Logger) *writer {
 }
 
 // submit queues events in this order and blocks until they are committed or refused, or the timeout
-// has elapsed. The end of ctx does not end the wait. It returns the first error. A begin record whose
-// caller gives up is removed from the queue, or compensated if it is committed; such an end record
-// stays queued.
+// has elapsed. The end of ctx does not end the wait. It returns the first error. A begin record
+// whose caller gives up is removed from the queue, or compensated if it is committed; such an end
+// record stays queued.
 func (w *writer) submit(ctx context.Context, timeout time.Duration, events ...*pendingEvent) error {
 	if !w.enqueue(events) {
 		return errClosed

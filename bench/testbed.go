@@ -280,7 +280,8 @@ func (b *testbed) openContainer(ctx context.Context, name string,
 	if err != nil {
 		return err
 	}
-	env, err := engine.Environment(ctx, b.container, agent.Spec{User: remoteUser, WorkspaceFolder: b.folder, Probe: probe})
+	env, err := engine.Environment(ctx, b.container,
+		agent.Spec{User: remoteUser, WorkspaceFolder: b.folder, Probe: probe})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

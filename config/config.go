@@ -28,8 +28,8 @@ type Config struct {
 	origins map[string]Origin
 }
 
-// Origin returns where the value of a key was set; the zero Origin for a default. Elements are named
-// as in errors: "limits.timeout", "containers.db.mappings[0].host", "tools[2].input_schema".
+// Origin returns where the value of a key was set; the zero Origin for a default. Elements are
+// named as in errors: "limits.timeout", "containers.db.mappings[0].host", "tools[2].input_schema".
 func (c *Config) Origin(key string) Origin { return c.origins[key] }
 
 // Server configures the HTTP server.
@@ -188,8 +188,8 @@ type Container struct {
 	Mappings []Mapping
 }
 
-// Mapping maps a host directory to its path in the container. Both are absolute and clean, neither is
-// "/", and neither contains the other; they may be equal.
+// Mapping maps a host directory to its path in the container. Both are absolute and clean, neither
+// is "/", and neither contains the other; they may be equal.
 type Mapping struct {
 	Host      string
 	Container string

@@ -9,8 +9,8 @@ import (
 	"github.com/dray-dev/dray/config"
 )
 
-// contractKeys has every key of the contract's section "Configuration", those of maps and lists under
-// an example's name.
+// contractKeys has every key of the contract's section "Configuration", those of maps and lists
+// under an example's name.
 const contractKeys = `
 server.socket server.tcp server.tokens server.allowed_hosts server.allowed_origins server.max_body
 engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
@@ -36,7 +36,8 @@ containers.c.workspace containers.c.config containers.c.service containers.c.id 
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.timeout tools.output tools.mapping
 tools.results tools.rewrite_text trust.workspaces`
 
-// nested returns a key with a value in YAML: {a: {b: value}} for a.b, with elements of tools in a list.
+// nested returns a key with a value in YAML: {a: {b: value}} for a.b, with elements of tools in a
+// list.
 func nested(key, val string) string {
 	names := strings.Split(key, ".")
 	for _, name := range slices.Backward(names) {
@@ -55,7 +56,8 @@ func TestContractKeysAreKnown(t *testing.T) {
 			isSupported := slices.Contains(strings.Fields(supported), key)
 			_, err := source{file: nested(key, "{x: y}")}.load()
 			text := fmt.Sprint(err)
-			if last := key[strings.LastIndex(key, ".")+1:]; strings.Contains(text, last+": is not a known key") {
+			if last := key[strings.LastIndex(key, ".")+1:]; strings.Contains(text,
+				last+": is not a known key") {
 				t.Errorf("unknown: %v", err)
 			}
 			if strings.Contains(text, "not supported yet") == isSupported {

@@ -180,8 +180,8 @@ func (r valueReader) positive(v value) time.Duration {
 	return span
 }
 
-// minLease is the shortest time in which an agent can reply. A shorter lease would end every call in
-// a container.
+// minLease is the shortest time in which an agent can reply. A shorter lease would end every call
+// in a container.
 const minLease = time.Second
 
 func (r valueReader) lease(v value) time.Duration {
@@ -295,5 +295,8 @@ func badSize(s string) *parseProblem {
 	if strings.HasPrefix(s, "-") {
 		return &parseProblem{"is negative", "write a size such as 64KiB"}
 	}
-	return &parseProblem{"is not a size", "write whole bytes, or whole KiB, MiB, GiB or TiB such as 64KiB"}
+	return &parseProblem{
+		"is not a size",
+		"write whole bytes, or whole KiB, MiB, GiB or TiB such as 64KiB",
+	}
 }

@@ -145,7 +145,8 @@ func (d *decoder) mapping(v value) Mapping {
 	case len(d.found) > before: // reported already
 	case m.Host == "" || m.Container == "":
 		d.addValue(v.withoutText(), "is incomplete", "set both host and container")
-	case m.Host != m.Container && (lexical.Contains(m.Container, m.Host) || lexical.Contains(m.Host, m.Container)):
+	case m.Host != m.Container && (lexical.Contains(m.Container, m.Host) ||
+		lexical.Contains(m.Host, m.Container)):
 		d.addValue(v.withoutText(),
 			"maps "+quoteValue(m.Host)+" to "+quoteValue(m.Container)+", and one contains the other",
 			"make the two equal, or map directories that do not contain each other")
@@ -175,8 +176,8 @@ func (d *decoder) plans(v value) map[string]Plan {
 	return all
 }
 
-// routingTarget returns the target of a route: "host", the name of a container, or the directory of a
-// workspace.
+// routingTarget returns the target of a route: "host", the name of a container, or the directory of
+// a workspace.
 func (d *decoder) routingTarget(v value) string {
 	s, ok := d.text(v)
 	switch {

@@ -141,7 +141,8 @@ func (r valueReader) engineHost(v value) string {
 	return s
 }
 
-// program returns a name or an absolute path. A relative path would depend on the working directory.
+// program returns a name or an absolute path. A relative path would depend on the working
+// directory.
 func (r valueReader) program(v value) string {
 	s, ok := r.text(v)
 	if !ok || s != "" && !strings.ContainsAny(s, "/~\\") {

@@ -42,8 +42,8 @@ func (o Origin) String() string {
 	}
 }
 
-// compareOrigins orders diagnostics: the file, then the variables, then the flags. An origin has only
-// one of the three, and the empty string is the least.
+// compareOrigins orders diagnostics: the file, then the variables, then the flags. An origin has
+// only one of the three, and the empty string is the least.
 func compareOrigins(a, b Origin) int {
 	return cmp.Or(
 		cmp.Compare(a.Flag, b.Flag), cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.File, b.File),
@@ -56,8 +56,8 @@ type Diagnostic struct {
 	Origin Origin
 	// Key is the path of the setting, for instance "tools[2].timeout"; empty if there is none.
 	Key string
-	// Value is the value, quoted and truncated. It is empty if there is none, if it does not matter, and
-	// if it may be a secret.
+	// Value is the value, quoted and truncated. It is empty if there is none, if it does not matter,
+	// and if it may be a secret.
 	Value string
 	// Problem completes the sentence "key: value ...". Suggestion is what to do.
 	Problem, Suggestion string

@@ -44,7 +44,8 @@ type loader struct {
 }
 
 // Load reads, merges and validates the configuration. Its error is an [*InvalidError] with all
-// problems. A missing file is a problem only if --config or DRAY_CONFIG names it. Load writes nothing.
+// problems. A missing file is a problem only if --config or DRAY_CONFIG names it. Load writes
+// nothing.
 func Load(opts Options) (*Config, error) {
 	if opts.ReadFile == nil {
 		opts.ReadFile = readFile
@@ -70,8 +71,8 @@ func Load(opts Options) (*Config, error) {
 	return d.c, nil
 }
 
-// validateShadowed checks the values that another source overrides, so that a problem in the file is
-// found before the overriding variable is removed.
+// validateShadowed checks the values that another source overrides, so that a problem in the file
+// is found before the overriding variable is removed.
 func (l *loader) validateShadowed(stack layeredValues, lower ...map[string]value) {
 	discarded := newDecoder(&l.diagnostics)
 	for _, layer := range lower {

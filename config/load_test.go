@@ -294,7 +294,8 @@ func TestMaxTimeoutLowersDefault(t *testing.T) {
 
 // Names that an operator chose are case-sensitive.
 func TestNamesKeepTheirCase(t *testing.T) {
-	c := source{file: "containers:\n  DB: {id: one}\n  db: {id: two}\ndevcontainer: {local_env: {Path: a, PATH: b}}\n"}.mustLoad(t)
+	c := source{file: "containers:\n  DB: {id: one}\n  db: {id: two}\ndevcontainer: {local_env: " +
+		"{Path: a, PATH: b}}\n"}.mustLoad(t)
 	if c.Containers["DB"].ID != "one" || c.Containers["db"].ID != "two" {
 		t.Errorf("containers are %v", c.Containers)
 	}

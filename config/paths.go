@@ -148,7 +148,8 @@ func (d *decoder) checkSocket(env environment) {
 	}
 	d.add(Diagnostic{
 		Origin: d.c.Origin("server.socket"), Key: "server.socket", Value: quoteValue(path),
-		Problem: fmt.Sprintf("has %d bytes, and the maximum of a socket path is %d", len(path), maxSocket),
+		Problem: fmt.Sprintf("has %d bytes, and the maximum of a socket path is %d", len(path),
+			maxSocket),
 		Suggestion: "set server.socket (or DRAY_SERVER_SOCKET) to a shorter path, for instance " +
 			suggestSocketPath(env),
 	})

@@ -32,8 +32,9 @@ type schema struct {
 	AdditionalProperties any `json:"additionalProperties,omitempty"`
 }
 
-// Schema returns a JSON Schema, draft 2020-12, of the configuration file, for editors: indented, with
-// a final newline. It describes each supported key. Only Load checks the rules between several keys.
+// Schema returns a JSON Schema, draft 2020-12, of the configuration file, for editors: indented,
+// with a final newline. It describes each supported key. Only Load checks the rules between several
+// keys.
 func Schema() []byte {
 	top := section()
 	top.Draft, top.Title = "https://json-schema.org/draft/2020-12/schema", "Configuration of dray"
@@ -99,7 +100,10 @@ func arrayOf(item *schema) *schema {
 
 // mapOf returns a block of elements whose names the operator chooses. It may be null.
 func mapOf(name, element *schema) *schema {
-	return &schema{Type: []string{"object", "null"}, PropertyNames: name, AdditionalProperties: element}
+	return &schema{
+		Type: []string{"object", "null"}, PropertyNames: name,
+		AdditionalProperties: element,
+	}
 }
 
 // enumOf returns one of several words.

@@ -93,7 +93,8 @@ func TestSchemaKnowsTheKeys(t *testing.T) {
 		}
 	}
 	for _, file := range []string{
-		"x: 1", "limits: {time_out: 5s}", "server: {sockets: /x}", "routing: {plans: {p: {overide: host}}}", "containers: {db: {id: x, ID: y}}",
+		"x: 1", "limits: {time_out: 5s}", "server: {sockets: /x}", "routing: {plans: {p: {overide: " +
+			"host}}}", "containers: {db: {id: x, ID: y}}",
 		"containers: {db: {id: x, mappings: [{host: /a, container: /b, x: y}]}}", "tools: [{name: a, argv: [b], input-schema: {}}]",
 		"tools: [{name: a, argv: [b], environment: {specific: db, x: y}}]", "devcontainer: {x: y}", "max_body: 1MiB", "server.socket: /x",
 	} {

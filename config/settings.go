@@ -139,16 +139,17 @@ var (
 	argvKind        = kindOf(argvSchema, (*decoder).argv)
 	environmentKind = kindOf(environmentSchema, (*decoder).environment)
 	toolTimeoutKind = kindOf(positiveSchema, (*decoder).toolTimeout)
-	mappingsKind    = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).mappings)
-	variablesKind   = namedKind(variablesSchema(), nil, (*decoder).variables)
-	plansKind       = namedKind(plansSchema(), planKeys, (*decoder).plans)
-	containersKind  = namedKind(containersSchema(), containerKeys, (*decoder).containers)
-	toolsKind       = yamlKind(arrayOf(objectOf(toolKeys, "name", "argv")), (*decoder).tools)
+	mappingsKind    = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).
+			mappings)
+	variablesKind  = namedKind(variablesSchema(), nil, (*decoder).variables)
+	plansKind      = namedKind(plansSchema(), planKeys, (*decoder).plans)
+	containersKind = namedKind(containersSchema(), containerKeys, (*decoder).containers)
+	toolsKind      = yamlKind(arrayOf(objectOf(toolKeys, "name", "argv")), (*decoder).tools)
 )
 
 const (
-	aboutOverride = "`host`, the name of a container, or the directory of a workspace: overrides the " +
-		"environment of the tool"
+	aboutOverride = "`host`, the name of a container, or the directory of a workspace: overrides " +
+		"the environment of the tool"
 	aboutFallback = "`host`, the name of a container, or the directory of a workspace: used if no " +
 		"other rule applies"
 )

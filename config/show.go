@@ -16,15 +16,15 @@ import (
 type Setting struct {
 	// Key is named as in errors: "limits.timeout", "containers.db.mappings[0].host".
 	Key string
-	// Value is a string, a []string, or the JSON of a schema, an empty list or an empty block. Durations
-	// and sizes are strings in the form of the file. Secrets and passwords are redacted.
+	// Value is a string, a []string, or the JSON of a schema, an empty list or an empty block.
+	// Durations and sizes are strings in the form of the file. Secrets and passwords are redacted.
 	Value any
 	// Origin is the source of the value.
 	Origin Origin
 }
 
-// Settings returns every effective value, beginning with the state directory. A named entry or a tool
-// contributes its keys that have a value.
+// Settings returns every effective value, beginning with the state directory. A named entry or a
+// tool contributes its keys that have a value.
 func (c *Config) Settings() []Setting {
 	l := &settingsLister{c: c}
 	l.add("state", string(c.State))

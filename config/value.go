@@ -151,7 +151,8 @@ func index(key string, i int) string {
 	return key + "[" + strconv.Itoa(i) + "]"
 }
 
-// jsonObject returns a block as a JSON object that keeps the order of keys and the digits of numbers.
+// jsonObject returns a block as a JSON object that keeps the order of keys and the digits of
+// numbers.
 func (r valueReader) jsonObject(v value) json.RawMessage {
 	r.recordOrigin(v)
 	if v.shape != object {
@@ -166,8 +167,8 @@ func (r valueReader) jsonObject(v value) json.RawMessage {
 	return w.Bytes()
 }
 
-// jsonWriter writes values as compact JSON. Its methods return false, and report the value, if it has
-// no JSON form.
+// jsonWriter writes values as compact JSON. Its methods return false, and report the value, if it
+// has no JSON form.
 type jsonWriter struct {
 	*diagnostics
 	bytes.Buffer

@@ -15,8 +15,8 @@ import (
 // maxDepth is the maximum nesting. The deepest values are schemas of tools.
 const maxDepth = 100
 
-// yamlReader reads YAML into values. It refuses duplicate keys, anchors, tags, merge keys and second
-// documents.
+// yamlReader reads YAML into values. It refuses duplicate keys, anchors, tags, merge keys and
+// second documents.
 type yamlReader struct {
 	*diagnostics
 	at func(line, column int) Origin

@@ -47,8 +47,8 @@ type pausableTimer struct {
 
 type pausableTimerKey struct{}
 
-// withPausableTimeout returns a context that is cancelled with ErrTimeout when its timer has run for
-// the timeout.
+// withPausableTimeout returns a context that is cancelled with ErrTimeout when its timer has run
+// for the timeout.
 func withPausableTimeout(ctx context.Context, timeout time.Duration,
 ) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -61,8 +61,8 @@ func withPausableTimeout(ctx context.Context, timeout time.Duration,
 	}
 }
 
-// PauseDeadline stops the timer of the call's deadline until resume is called. It does nothing if the
-// context has none.
+// PauseDeadline stops the timer of the call's deadline until resume is called. It does nothing if
+// the context has none.
 func PauseDeadline(ctx context.Context) (resume func()) {
 	c, ok := ctx.Value(pausableTimerKey{}).(*pausableTimer)
 	if !ok {

@@ -110,7 +110,8 @@ func endings(t *testing.T, b *fixture) []endCase {
 			change: func(a *runAttempt) { a.spec.Dir = b.outside }, reason: dray.ReasonDenied, code: dray.CodeDenied, silent: true,
 		},
 		{
-			name: "kills its supervisor", script: printScript + "read x; kill -9 $PPID", change: waitForSignal,
+			name: "kills its supervisor", script: printScript +
+				"read x; kill -9 $PPID", change: waitForSignal,
 			reason: dray.ReasonUnavailable, code: dray.CodeAgentLost,
 		},
 		{

@@ -145,7 +145,8 @@ func (o *Outcome) outOfMemory(oom dray.OOM) {
 	e := &dray.Error{Message: joinNonEmpty(message, o.excerpt())}
 	o.Result.Error = e.WithHint("reduce the memory that the tool needs, or give the container more")
 	if oom == dray.OOMLikely {
-		o.warn("out of memory is likely and not certain: the kernel counts for the whole container, and other calls ran there")
+		o.warn("out of memory is likely and not certain: the kernel counts for the whole container, " +
+			"and other calls ran there")
 	}
 }
 
@@ -275,8 +276,8 @@ func (f writerFunc) Write(p []byte) (int, error) {
 }
 
 // flushDelay is how long a filter buffers the end of a text, where a path may begin, while the tool
-// prints nothing. Flushed text is not rewritten any more, so the delay is longer than the pause that
-// a busy machine makes in the middle of a path.
+// prints nothing. Flushed text is not rewritten any more, so the delay is longer than the pause
+// that a busy machine makes in the middle of a path.
 const flushDelay = time.Second
 
 // timedFilter is a text filter that is flushed when it buffered text for flushDelay.

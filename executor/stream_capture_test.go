@@ -118,8 +118,8 @@ func TestRewrittenOutput(t *testing.T) {
 	}
 }
 
-// checkCaptured compares the captures with the output. One without a file is in the record, or equal to
-// the raw one.
+// checkCaptured compares the captures with the output. One without a file is in the record, or
+// equal to the raw one.
 func checkCaptured(t *testing.T, store *capture.Store, id string, stream dray.Stream, printed,
 	rewritten string, got dray.StreamSummary,
 ) {

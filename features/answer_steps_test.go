@@ -113,8 +113,8 @@ func (w *world) errorSays(text string) error {
 	return nil
 }
 
-// nothingStarted checks that the tool did not run: on the host, where scenarios let it write the file
-// ran, and no output or report of an end in its record.
+// nothingStarted checks that the tool did not run: on the host, where scenarios let it write the
+// file ran, and no output or report of an end in its record.
 func (w *world) nothingStarted() error {
 	if _, err := os.Lstat(filepath.Join(w.root, "ran")); !os.IsNotExist(err) {
 		return errors.Join(errors.New("the tool has written the file ran"), err)

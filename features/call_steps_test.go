@@ -128,8 +128,7 @@ func (r *runningCall) until(text string) error {
 // follow opens a stream of events.
 func (w *world) follow(ctx context.Context, method, path string, body any) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	// leave closes it
-	resp, err := w.daemon.send(ctx, method, path, body, "application/x-ndjson") //nolint:bodyclose
+	resp, err := w.daemon.send(ctx, method, path, body, "application/x-ndjson") //nolint:bodyclose // leave closes it
 	if err != nil {
 		cancel()
 		return err

@@ -20,9 +20,9 @@ import (
 // TestReference runs each example through the reference's `devcontainer exec` and through `dray
 // exec`, in the same container, and compares stdout, stderr, exit code, user, groups, capabilities,
 // working directory, umask, limits and environment. Differences are listed in
-// docs/reference/devcontainer-compat.md with their reasons. The test also fails for a listed difference
-// that does not occur. So it checks internal/devcontainer, executor/docker and the agent (EX-07,
-// CF-05).
+// docs/reference/devcontainer-compat.md with their reasons. The test also fails for a listed
+// difference that does not occur. So it checks internal/devcontainer, executor/docker and the agent
+// (EX-07, CF-05).
 func TestReference(t *testing.T) {
 	needsEngine(t)
 	t.Setenv("COMPAT_LOCAL", "value of the caller = with signs; ä")
@@ -40,8 +40,8 @@ func TestReference(t *testing.T) {
 	seen.against(t, tableRows(t, "Shown by the comparison"))
 }
 
-// referenceEnv is a workspace and its container. The reference reads user, probe, remoteEnv and folder
-// of the configuration for each command, so one container is used for many configurations.
+// referenceEnv is a workspace and its container. The reference reads user, probe, remoteEnv and
+// folder of the configuration for each command, so one container is used for many configurations.
 type referenceEnv struct {
 	name string
 	// files are written below root.
@@ -193,8 +193,8 @@ func (p *referenceEnv) run(t *testing.T, d *daemon, e example, seen *rows) {
 	e.dray.check(t, "dray", got)
 }
 
-// completed compares our stdout with the printed text. If the reference lost the end of it, a prefix
-// counts as complete.
+// completed compares our stdout with the printed text. If the reference lost the end of it, a
+// prefix counts as complete.
 func completed(t *testing.T, got, want, printed []byte) []byte {
 	t.Helper()
 	if !bytes.Equal(got, printed) {
@@ -306,8 +306,8 @@ exit 0`} // the last program of a script may take the shell's place, and then $$
 
 const inspectionMark = "INSPECTION"
 
-// comparedAspects parses an inspection. The order of the variables is not compared; a duplicate name
-// counts as two aspects.
+// comparedAspects parses an inspection. The order of the variables is not compared; a duplicate
+// name counts as two aspects.
 func comparedAspects(out []byte) map[string]string {
 	all := map[string]string{}
 	lines, environ, _ := strings.Cut(string(out), "\nENVIRONMENT\n")

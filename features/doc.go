@@ -1,6 +1,6 @@
-// Package features specifies the behaviour of dray in feature files and tests it: the daemon runs in
-// this process, behind its unix socket, with a real engine and real devcontainers. The audit log is
-// read from the SQLite file.
+// Package features specifies the behaviour of dray in feature files and tests it: the daemon runs
+// in this process, behind its unix socket, with a real engine and real devcontainers. The audit log
+// is read from the SQLite file.
 //
 //	container_tool_exec.feature   a tool in the devcontainer: execution, paths, time, errors, audit log
 //	routing.feature               where a call runs, and what is refused
@@ -13,8 +13,8 @@
 //	limits.feature                concurrent and queued calls
 //	daemon.feature                configuration, requests, logs and drain
 //
-// TestReference runs the same commands through `devcontainer exec` and `dray exec`, and compares the
-// differences with docs/reference/devcontainer-compat.md.
+// TestReference runs the same commands through `devcontainer exec` and `dray exec`, and compares
+// the differences with docs/reference/devcontainer-compat.md.
 //
 // Every workspace is a directory of its test; containers and images are found by that directory and
 // removed with it.

@@ -108,7 +108,8 @@ func (w *world) inManifest(pointer, manifest string) error {
 		}
 		if entry["sha256"] != digest || fmt.Sprint(entry["size"]) != strconv.Itoa(len(content)) ||
 			entry["mode"] != fmt.Sprintf("%04o", info.Mode().Perm()) {
-			return fmt.Errorf("the entry is %v, the file has %d bytes of %s with mode %v", entry, len(content),
+			return fmt.Errorf("the entry is %v, the file has %d bytes of %s with mode %v", entry,
+				len(content),
 				digest, info.Mode())
 		}
 		return nil

@@ -22,8 +22,8 @@ const (
 )
 
 // A reader of one megabyte a second does not delay a tool that floods both streams, or other calls.
-// After the end of the tool the reader gets the rest of the captured output, in sequence and without
-// gaps. The daemon's memory does not grow (CA-01, CA-07).
+// After the end of the tool the reader gets the rest of the captured output, in sequence and
+// without gaps. The daemon's memory does not grow (CA-01, CA-07).
 func TestSlowReaderBesideAFlood(t *testing.T) {
 	root := newDir(t)
 	d := startDaemon(t, fmt.Sprintf("host: {roots: [%s]}\nlimits: {capture: %d}\n", root, floodKept))
@@ -40,7 +40,8 @@ func TestSlowReaderBesideAFlood(t *testing.T) {
 		return a
 	}
 	before := memoryInUse()
-	script := fmt.Sprintf("while [ ! -e go ]; do sleep 0.01; done; head -c %d /dev/zero >&2 & head -c %[1]d /dev/zero; wait", flooded)
+	script := fmt.Sprintf("while [ ! -e go ]; do sleep 0.01; done; head -c %d /dev/zero >&2 & "+
+		"head -c %[1]d /dev/zero; wait", flooded)
 	id := call("?wait_ms=0", "sh", "-c", "cd "+root+"; "+script).id()
 	reader := followSlowly(t, d, "/v1/invocations/"+id+"/events")
 	writeFiles(t, root, map[string]string{"go": ""})
@@ -106,8 +107,7 @@ const largestEvent = 32 << 10
 
 func followSlowly(t *testing.T, d *daemon, path string) *slowReader {
 	t.Helper()
-	// check closes it
-	resp, err := d.send(t.Context(), http.MethodGet, path, nil, "application/x-ndjson") //nolint:bodyclose
+	resp, err := d.send(t.Context(), http.MethodGet, path, nil, "application/x-ndjson") //nolint:bodyclose // check closes it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -162,7 +162,10 @@ func (w *world) hasRetryAfter() error {
 
 func (w *world) countRecorded(ctx context.Context, want int) error {
 	var n int
-	err := w.trail(func(db *sql.DB) error { return db.QueryRowContext(ctx, "SELECT count(*) FROM invocations").Scan(&n) })
+	err := w.trail(func(db *sql.DB) error {
+		return db.QueryRowContext(ctx, "SELECT count(*) FROM "+
+			"invocations").Scan(&n)
+	})
 	if err == nil && n != want {
 		err = fmt.Errorf("the audit log contains %d calls, not %d", n, want)
 	}

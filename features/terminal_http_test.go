@@ -127,8 +127,9 @@ func (p *httpTerminal) follow(seen func() bool) (end []byte) {
 const newHTTPTerminal = `{"tty": {"columns": 100, "rows": 30}, "stdin_open": true, "tool": "exec",
 	"input": {"argv": ["bash", "--norc", "--noprofile"]}, "env": {"PS1": "[\\j jobs, $?] ", "TERM": "dumb"}}`
 
-// A session over HTTP: start, write, read by sequence, resize, interrupt, signal, end. Every write is
-// repeated, and every read continues the last one. No output is duplicated or lost (EX-19, EX-20).
+// A session over HTTP: start, write, read by sequence, resize, interrupt, signal, end. Every write
+// is repeated, and every read continues the last one. No output is duplicated or lost (EX-19,
+// EX-20).
 func TestSessionOverHTTP(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		for name, end := range map[string]struct {

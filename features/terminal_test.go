@@ -58,8 +58,8 @@ func (d terminalEnv) exec(args ...string) *exec.Cmd {
 // shell is a bash whose prompt has the number of jobs and the last exit code.
 var shell = []string{"--env", `PS1=[\j jobs, $?] `, "--", "bash", "--norc", "--noprofile"}
 
-// Bash has a complete terminal: job control, Ctrl-C and Ctrl-Z for the foreground job only, size and
-// resizing, exit code. The caller's terminal is raw meanwhile and restored afterwards (EX-19).
+// Bash has a complete terminal: job control, Ctrl-C and Ctrl-Z for the foreground job only, size
+// and resizing, exit code. The caller's terminal is raw meanwhile and restored afterwards (EX-19).
 func TestShellOnATerminal(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		p := newTTYUser(t, 100, 30)
@@ -169,7 +169,8 @@ func TestEscapeFromATerminal(t *testing.T) {
 	})
 }
 
-// A program gets a terminal if stdin and stdout are terminals, unless a flag overrides that (EX-19).
+// A program gets a terminal if stdin and stdout are terminals, unless a flag overrides that
+// (EX-19).
 func TestWhoGetsATerminal(t *testing.T) {
 	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
 		for _, tt := range []struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/cucumber/godog"
 )
 
-// fixture is shared by the scenarios of a feature: a daemon, and a workspace whose container the first
-// call starts.
+// fixture is shared by the scenarios of a feature: a daemon, and a workspace whose container the
+// first call starts.
 type fixture struct {
 	daemon *daemon
 	root   string

@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// tenMegabytes returns a document as a search or a linter prints it: records with one path and text.
+// tenMegabytes returns a document as a search or a linter prints it: records with one path and
+// text.
 func tenMegabytes() jsontext.Value {
 	var b strings.Builder
 	b.WriteString(`{"results":[`)
@@ -27,7 +28,8 @@ func tenMegabytes() jsontext.Value {
 	return jsontext.Value(b.String())
 }
 
-// BenchmarkInput measures the mapping of a document; ./bench compares it with a simple implementation.
+// BenchmarkInput measures the mapping of a document; ./bench compares it with a simple
+// implementation.
 func BenchmarkInput(b *testing.B) {
 	m := newMapper(b, "/srv/app", "/workspace")
 	other := newMapper(b, "/home/me", "/workspace")

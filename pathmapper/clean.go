@@ -37,7 +37,8 @@ func invalidPathError(p string) error {
 			WithHint("remove the NUL")
 	case isWindows(p):
 		return dray.Errorf(dray.CodePathInvalid, "%s is a Windows path", quote(p)).
-			WithHint("dray maps Linux paths only; on Windows run it inside WSL and write /mnt/c/... for C:\\...")
+			WithHint("dray maps Linux paths only; on Windows run it inside WSL and write /mnt/c/... for " +
+				"C:\\...")
 	case dotDot(p) >= 0:
 		return dray.Errorf(dray.CodePathInvalid, `%s has a ".." segment`, quote(p)).
 			WithHint("write the path without .. segments: their target depends on symlinks")

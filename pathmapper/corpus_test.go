@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is rewritten into testdata/text")
 
-// The recorded output of real tools in a container (testdata/text/record.sh) is rewritten as expected
-// (PM-10).
+// The recorded output of real tools in a container (testdata/text/record.sh) is rewritten as
+// expected (PM-10).
 func TestRecordedOutput(t *testing.T) {
 	names, err := filepath.Glob("testdata/text/*.txtar")
 	if err != nil || len(names) < 20 {

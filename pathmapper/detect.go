@@ -10,8 +10,9 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// guessPath applies the heuristic to a string that begins with a slash. It must not change prose: an
-// unmapped path fails where it is used and is reported, but a wrongly changed text goes unnoticed.
+// guessPath applies the heuristic to a string that begins with a slash. It must not change prose:
+// an unmapped path fails where it is used and is reported, but a wrongly changed text goes
+// unnoticed.
 func (w *documentWalker) guessPath(s string, notUnicode error) string {
 	if reason := w.declineReason(s, notUnicode); reason != "" {
 		w.unmapped(s, reason)
@@ -89,8 +90,8 @@ func (w *documentWalker) existsOnHost(s string) bool {
 	return err == nil && t.Mapped && w.opts.HostExists != nil && w.opts.HostExists(host)
 }
 
-// looksMapped reports whether p is under a root of its side, before or after ".." is resolved. A path
-// with ".." is then refused instead of ignored.
+// looksMapped reports whether p is under a root of its side, before or after ".." is resolved. A
+// path with ".." is then refused instead of ignored.
 func (m *Mapper) looksMapped(dir Direction, p string) bool {
 	if i := dotDot(p); i >= 0 && m.under(dir, clean(p[:i])) {
 		return true
@@ -109,8 +110,8 @@ func (m *Mapper) under(dir Direction, p string) bool {
 	})
 }
 
-// mapMarked maps a string that the schema marks. Alternatives of a schema may give it several kinds:
-// then it is a file URI if it has that form, else a list if that is one of the kinds.
+// mapMarked maps a string that the schema marks. Alternatives of a schema may give it several
+// kinds: then it is a file URI if it has that form, else a list if that is one of the kinds.
 func (w *documentWalker) mapMarked(k kinds, s string, notUnicode error) string {
 	switch {
 	case notUnicode != nil:
@@ -155,8 +156,8 @@ func (t PathResult) withTail(old string) string {
 	}
 }
 
-// list maps each element of a colon-joined list, as in PATH. Empty elements are the working directory
-// and stay. If an element is refused, the whole list stays unchanged.
+// list maps each element of a colon-joined list, as in PATH. Empty elements are the working
+// directory and stay. If an element is refused, the whole list stays unchanged.
 func (w *documentWalker) list(s string) string {
 	elements := strings.Split(s, ":")
 	found := make([]PathResult, len(elements))

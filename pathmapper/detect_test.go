@@ -11,8 +11,8 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// The heuristic maps whole strings that are absolute, under a root, without control characters, "//",
-// "?", "#" or "://", and with white space only if the path exists (PM-09).
+// The heuristic maps whole strings that are absolute, under a root, without control characters,
+// "//", "?", "#" or "://", and with white space only if the path exists (PM-09).
 func TestHeuristic(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ give, want string }{
@@ -101,7 +101,8 @@ func TestHeuristicRefuses(t *testing.T) {
 	}
 }
 
-// HostExists is called in both directions, and only for a path with white space under a root (PM-09).
+// HostExists is called in both directions, and only for a path with white space under a root
+// (PM-09).
 func TestHeuristicCallsHostExists(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")

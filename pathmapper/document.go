@@ -24,11 +24,12 @@ type Options struct {
 	Mode dray.MappingMode
 	// Marks are those of the tool's input or output schema; nil marks nothing.
 	Marks *Marks
-	// HostExists reports whether an absolute host path exists. The heuristic calls it only for a string
-	// with white space whose host path is under a root. Nil means that nothing exists.
+	// HostExists reports whether an absolute host path exists. The heuristic calls it only for a
+	// string with white space whose host path is under a root. Nil means that nothing exists.
 	HostExists func(hostPath string) bool
 	// CheckHostPath returns an error if Output must not return the host path name, where root is the
-	// host root of its mapping. The path then stays unchanged, and the error is listed. Nil accepts all.
+	// host root of its mapping. The path then stays unchanged, and the error is listed. Nil accepts
+	// all.
 	CheckHostPath func(root, name string) error
 	// Pointer is the prefix of each JSON pointer of the report, for instance "/input".
 	Pointer string
@@ -54,8 +55,8 @@ func (m *Mapper) Input(raw jsontext.Value, opts Options) (
 }
 
 // Output maps the paths of a tool's structured output to the host. A path that Input would refuse
-// stays unchanged and is listed in Errors. For an error of the whole document the result is raw itself
-// and the error is the only entry.
+// stays unchanged and is listed in Errors. For an error of the whole document the result is raw
+// itself and the error is the only entry.
 func (m *Mapper) Output(raw jsontext.Value, opts Options) (jsontext.Value, dray.MappingReport) {
 	out, rep, err := m.mapDocument(ToHost, raw, opts)
 	if err == nil {
@@ -104,7 +105,8 @@ func (o Options) marks() (*Marks, error) {
 		}
 	}
 	return nil, dray.Errorf(dray.CodeInvalidRequest, "mapping mode %s is unknown",
-		quote(string(o.Mode))).WithHint("use %s, %s or %s", dray.MapSchema, dray.MapHeuristic, dray.MapNone)
+		quote(string(o.Mode))).
+		WithHint("use %s, %s or %s", dray.MapSchema, dray.MapHeuristic, dray.MapNone)
 }
 
 // syntaxError returns why the walk failed: a syntax error with its position, or too deep nesting.
@@ -278,8 +280,8 @@ func (w *documentWalker) array(marks []*schema) bool {
 	}
 }
 
-// push reads the opening bracket and returns the index of the new step; ok is false if the nesting is
-// too deep.
+// push reads the opening bracket and returns the index of the new step; ok is false if the nesting
+// is too deep.
 func (w *documentWalker) push() (at int, ok bool) {
 	at = len(w.steps)
 	if at > maxDepth {

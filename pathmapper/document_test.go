@@ -168,8 +168,8 @@ func checkTooDeep(t *testing.T, m *pathmapper.Mapper, doc string, opts pathmappe
 	}
 }
 
-// Too deep nesting is reported also beside a path, with thousands of levels, and before a syntax error
-// (PM-08).
+// Too deep nesting is reported also beside a path, with thousands of levels, and before a syntax
+// error (PM-08).
 func TestVeryDeep(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")

@@ -16,8 +16,8 @@ import (
 )
 
 // FuzzRoundTrip checks that a path mapped to the container and back is the cleaned path, with any
-// mappings whose container roots differ, and that an unmapped path is unchanged (PM-01, PM-02, PM-04,
-// PM-06).
+// mappings whose container roots differ, and that an unmapped path is unchanged (PM-01, PM-02,
+// PM-04, PM-06).
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("/srv/app", "/workspace", "/srv", "/mnt/srv", "/srv/app/a//b/./c/")
 	f.Add("/srv/app", "/workspace", "/cache", "/workspace/cache", "/srv/app/cache/x")
@@ -76,9 +76,9 @@ func hasBadSegment(p string) bool {
 	return strings.HasPrefix(p, `\\`)
 }
 
-// FuzzDocument checks that the result is JSON of the same shape: keys, numbers, white space and every
-// string that is not listed as mapped are unchanged, and mapped strings are paths by the rules (PM-06,
-// PM-07, PM-08, PM-09).
+// FuzzDocument checks that the result is JSON of the same shape: keys, numbers, white space and
+// every string that is not listed as mapped are unchanged, and mapped strings are paths by the
+// rules (PM-06, PM-07, PM-08, PM-09).
 func FuzzDocument(f *testing.F) {
 	for _, doc := range []string{
 		`{"a":["/srv/app/x", 1.0, {"/srv/app":"\/srv/app//y/"}], "b": "/etc"}`,
@@ -191,8 +191,8 @@ func checkSameShape(t *testing.T, doc, out []byte, rep dray.MappingReport, heuri
 	}
 }
 
-// checkThereAndBack maps the result to the host again: clean paths and all other strings are as before.
-// It ignores documents that already had container paths.
+// checkThereAndBack maps the result to the host again: clean paths and all other strings are as
+// before. It ignores documents that already had container paths.
 func checkThereAndBack(t *testing.T, m *pathmapper.Mapper, doc, out []byte,
 	opts pathmapper.Options,
 ) {

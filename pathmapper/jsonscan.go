@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// These functions read JSON tokens in the same pass as the mapping. They accept what jsontext accepts
-// with duplicate names and invalid UTF-8; a fuzz target compares the two.
+// These functions read JSON tokens in the same pass as the mapping. They accept what jsontext
+// accepts with duplicate names and invalid UTF-8; a fuzz target compares the two.
 
 // Constants for eight bytes at once.
 const (
@@ -14,8 +14,8 @@ const (
 	swarHighBits = 0x80 * swarOnes
 )
 
-// stringEnd returns the index of the quote that ends the string whose text begins at i, or -1. plain
-// reports whether the text is ASCII without an escape.
+// stringEnd returns the index of the quote that ends the string whose text begins at i, or -1.
+// plain reports whether the text is ASCII without an escape.
 func stringEnd(src []byte, i int) (end int, plain bool) {
 	var beyond uint64
 	plain = true
@@ -49,11 +49,12 @@ func stringEnd(src []byte, i int) (end int, plain bool) {
 	}
 }
 
-// markSpecialBytes sets the high bit of each quote, backslash and control character. Bytes after the
-// first one may be marked too.
+// markSpecialBytes sets the high bit of each quote, backslash and control character. Bytes after
+// the first one may be marked too.
 func markSpecialBytes(word uint64) uint64 {
 	quote, backslash := word^'"'*swarOnes, word^'\\'*swarOnes
-	return ((quote-swarOnes) & ^quote | (backslash-swarOnes) & ^backslash | (word-' '*swarOnes) & ^word) & swarHighBits
+	control := (word - ' '*swarOnes) & ^word
+	return ((quote-swarOnes) & ^quote | (backslash-swarOnes) & ^backslash | control) & swarHighBits
 }
 
 // escapeLen returns the length of the escape at the beginning of s, or 0.

@@ -67,8 +67,8 @@ func unhex(c byte) (byte, bool) {
 	return 0, false
 }
 
-// authority returns the start of the path of a file URI after its scheme. The host is missing, empty
-// or localhost.
+// authority returns the start of the path of a file URI after its scheme. The host is missing,
+// empty or localhost.
 func (a lookahead) authority() (start int, v decision) {
 	if len(a.b) < 2 {
 		return 0, a.undecided()
@@ -216,7 +216,8 @@ func (a lookahead) endsInQuotationMark(i int) decision {
 	return no
 }
 
-// controlSequence reads a terminal control sequence (ESC [ ... letter) at the beginning of the text.
+// controlSequence reads a terminal control sequence (ESC [ ... letter) at the beginning of the
+// text.
 func (a lookahead) controlSequence() (length int, final byte, v decision) {
 	for i, c := range a.b[:min(len(a.b), maxSequence)] {
 		switch {
@@ -249,8 +250,8 @@ func (a lookahead) afterStyle(i int) (int, decision) {
 }
 
 // hasDotDot reports whether a path that continues at an index has a ".." segment or is invalid. The
-// end of a path in a text is uncertain; the search rather goes too far. Before is the byte before the
-// path.
+// end of a path in a text is uncertain; the search rather goes too far. Before is the byte before
+// the path.
 func (a lookahead) hasDotDot(i int, before byte, n slashStyle) decision {
 	closing, v := a.closingQuote(i, before)
 	if v == needMore {
@@ -292,8 +293,8 @@ type segment struct{ dots int }
 
 const notDots = -1
 
-// next adds a byte and reports whether the segment before it is "..". A byte that is unusual in names
-// ends the segment too: "/a/..)" has a ".." segment.
+// next adds a byte and reports whether the segment before it is "..". A byte that is unusual in
+// names ends the segment too: "/a/..)" has a ".." segment.
 func (s *segment) next(c byte) (dotDot bool) {
 	switch {
 	case c == '/':
@@ -315,8 +316,8 @@ func (s *segment) isDotDot() decision {
 	return no
 }
 
-// closingQuote returns the index of the next quote of the same kind in the same line. It returns -1 if
-// there is none, and the path then counts as unquoted.
+// closingQuote returns the index of the next quote of the same kind in the same line. It returns -1
+// if there is none, and the path then counts as unquoted.
 func (a lookahead) closingQuote(i int, quote byte) (closing int, v decision) {
 	if !hasClass(quote, quoteByte) {
 		return -1, yes

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// lookbehind is the text before a position, at most lookbehindBytes; whole reports whether it is all of
-// it.
+// lookbehind is the text before a position, at most lookbehindBytes; whole reports whether it is
+// all of it.
 type lookbehind struct {
 	b     []byte
 	whole bool
@@ -84,9 +84,9 @@ func (b lookbehind) canStartPath() bool {
 	return false
 }
 
-// opensQuote reports whether a quote opens here. It closes if a word is directly before it, except for
-// the prefix letters of literals (b'/x'). Text without spaces, such as Chinese, has opening quotes
-// directly after letters.
+// opensQuote reports whether a quote opens here. It closes if a word is directly before it, except
+// for the prefix letters of literals (b'/x'). Text without spaces, such as Chinese, has opening
+// quotes directly after letters.
 func (b lookbehind) opensQuote() bool {
 	b = b.withoutStyle()
 	for range 2 {
@@ -152,8 +152,8 @@ func isInURL(word []byte) bool {
 
 func isSchemeByte(c byte) bool { return hasClass(c, alphanumeric) || isOneOf(c, "+-.") }
 
-// endsInHost reports whether a word before a colon ends in the user and host of another machine, as in
-// me@host:/srv, or in a Windows drive.
+// endsInHost reports whether a word before a colon ends in the user and host of another machine, as
+// in me@host:/srv, or in a Windows drive.
 func endsInHost(word []byte) bool {
 	for i, c := range slices.Backward(word) {
 		if hasClass(c, opener|separator) {
@@ -170,8 +170,8 @@ func endsInHost(word []byte) bool {
 // maxSequence is the maximum length of a control sequence.
 const maxSequence = 32
 
-// isStyle reports whether a control sequence with that last byte changes the style of text, or erases
-// the text after it, as grep does. The text around it is adjacent.
+// isStyle reports whether a control sequence with that last byte changes the style of text, or
+// erases the text after it, as grep does. The text around it is adjacent.
 func isStyle(final byte) bool { return final == 'm' || final == 'K' }
 
 // sequence returns the terminal control sequence (ESC [ ... letter) at the end of the text.

@@ -103,8 +103,8 @@ func (m *Mapper) translate(dir Direction, p string) (PathResult, error) {
 	return t, nil
 }
 
-// containerOf tries the host roots, longest first: a file that one mount hides may be visible through
-// another.
+// containerOf tries the host roots, longest first: a file that one mount hides may be visible
+// through another.
 func (m *Mapper) containerOf(p string) PathResult {
 	var t PathResult
 	for _, mp := range m.byHost {
@@ -175,17 +175,17 @@ type Mapping struct {
 }
 
 // New returns a mapper of configured mappings. It fails with path_invalid if a root is empty,
-// relative, "/", a Windows path, contains a ".." segment, NUL or invalid UTF-8, or is an ancestor of
-// the other root.
+// relative, "/", a Windows path, contains a ".." segment, NUL or invalid UTF-8, or is an ancestor
+// of the other root.
 func New(mappings []Mapping) (*Mapper, error) {
 	m, _, err := FromMounts(nil, mappings)
 	return m, err
 }
 
-// FromMounts returns a mapper of configured mappings, with the rules of New, and a container's mounts.
-// A mount that violates the rules is skipped with a warning. A mount without Host is a volume or a
-// tmpfs, which has no host path and needs no warning. Paths beneath either are never mapped as a part
-// of the directory that it covers.
+// FromMounts returns a mapper of configured mappings, with the rules of New, and a container's
+// mounts. A mount that violates the rules is skipped with a warning. A mount without Host is a
+// volume or a tmpfs, which has no host path and needs no warning. Paths beneath either are never
+// mapped as a part of the directory that it covers.
 func FromMounts(mounts []dray.Mount, configured []Mapping) (*Mapper, []string, error) {
 	m := &Mapper{}
 	var warnings []string
@@ -278,7 +278,8 @@ func cleanRoot(p string) (string, error) {
 func checkDisjoint(host, container string) error {
 	for range 2 {
 		if rest, ok := relativeTo(container, host); ok && rest != "" {
-			return dray.Errorf(dray.CodePathInvalid, "%s is an ancestor of %s", quote(host), quote(container)).
+			return dray.Errorf(dray.CodePathInvalid, "%s is an ancestor of %s", quote(host),
+				quote(container)).
 				WithHint("use equal roots, or roots that do not contain each other")
 		}
 		host, container = container, host

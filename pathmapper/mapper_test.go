@@ -9,8 +9,8 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// Paths are mapped in both directions by whole segments (PM-01), a root to the root without a trailing
-// slash (PM-02); the rest stays unchanged (PM-06).
+// Paths are mapped in both directions by whole segments (PM-01), a root to the root without a
+// trailing slash (PM-02); the rest stays unchanged (PM-06).
 func TestOneMapping(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/sandbox", "/workspace")
@@ -127,8 +127,8 @@ func TestInvalidPaths(t *testing.T) {
 	}
 }
 
-// Bytes are compared unchanged. A path that would match after normalization is unmapped, with a reason
-// (PM-13).
+// Bytes are compared unchanged. A path that would match after normalization is unmapped, with a
+// reason (PM-13).
 func TestNormalization(t *testing.T) {
 	t.Parallel()
 	const composed, decomposed = "/srv/caf\u00e9", "/srv/cafe\u0301"
@@ -227,8 +227,8 @@ func TestNewCleansRoots(t *testing.T) {
 	}
 }
 
-// Invalid configured roots are refused with an error that names both roots and a hint (PM-02, PM-03,
-// PM-04, PM-05, PM-15).
+// Invalid configured roots are refused with an error that names both roots and a hint (PM-02,
+// PM-03, PM-04, PM-05, PM-15).
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, host, container, says string }{
@@ -289,8 +289,8 @@ func TestNewAccepts(t *testing.T) {
 	}
 }
 
-// Configured mappings take precedence over a container's mounts (PM-14). An invalid mount is skipped
-// with a warning (PM-03, PM-04).
+// Configured mappings take precedence over a container's mounts (PM-14). An invalid mount is
+// skipped with a warning (PM-03, PM-04).
 func TestFromMounts(t *testing.T) {
 	t.Parallel()
 	m, warnings, err := pathmapper.FromMounts([]dray.Mount{

@@ -8,9 +8,9 @@ import (
 	"github.com/dray-dev/dray/pathmapper"
 )
 
-// For every overlap of two mappings and a volume, a host path is mapped to the container path of the
-// same file, and is unmapped exactly if there is none. The container's view is computed without the
-// mapper (PM-01, PM-04, PM-14).
+// For every overlap of two mappings and a volume, a host path is mapped to the container path of
+// the same file, and is unmapped exactly if there is none. The container's view is computed without
+// the mapper (PM-01, PM-04, PM-14).
 func TestEveryOverlap(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"/a", "/a/b", "/a/b/a", "/b"}
@@ -55,7 +55,8 @@ func checkOverlap(t *testing.T, mounts []dray.Mount, paths []string) {
 	}
 }
 
-// shown returns the host file at a container path as the kernel resolves it: by the innermost mount.
+// shown returns the host file at a container path as the kernel resolves it: by the innermost
+// mount.
 func shown(mounts []dray.Mount, p string) string {
 	host, depth := "", 0
 	for _, mount := range mounts {

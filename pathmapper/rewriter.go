@@ -39,8 +39,8 @@ func (m *Mapper) Rewriter(dir Direction, w io.Writer) *Rewriter {
 	return &Rewriter{to: w, roots: m.rootsOf(dir)}
 }
 
-// RewriteText returns a text with its paths rewritten, and their number. Without any it returns text
-// itself.
+// RewriteText returns a text with its paths rewritten, and their number. Without any it returns
+// text itself.
 func (m *Mapper) RewriteText(dir Direction, text []byte) (rewritten []byte, paths int64) {
 	var out bytes.Buffer
 	r := m.Rewriter(dir, &out)
@@ -78,8 +78,8 @@ func (r *Rewriter) trim() {
 // Buffered returns the number of pending bytes.
 func (r *Rewriter) Buffered() int { return len(r.buf) - r.flushed }
 
-// Flush writes the pending bytes unchanged, because they may not be a path that must be rewritten. The
-// text after them is read as their continuation.
+// Flush writes the pending bytes unchanged, because they may not be a path that must be rewritten.
+// The text after them is read as their continuation.
 func (r *Rewriter) Flush() error {
 	if r.Buffered() > 0 {
 		r.emit(r.flushed, len(r.buf))

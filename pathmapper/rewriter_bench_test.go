@@ -17,14 +17,18 @@ func BenchmarkRewriter(b *testing.B) {
 		// a build that says what it does, without the workspace's paths
 		{
 			"build log",
-			"2026-02-03T10:11:12.345Z INFO compiling internal/server/handler_%d.go (1.2 KiB) in 3.4 ms, 12 warnings: see docs/warnings.md\n",
+			"2026-02-03T10:11:12.345Z INFO compiling internal/server/handler_%d.go (1.2 KiB) in 3.4 ms, " +
+				"12 warnings: see docs/warnings.md\n",
 		},
-		{"source", "\tif err := run(ctx, \"step %d\"); err != nil { return fmt.Errorf(\"run step: %%w\", err) } // one more time\n"},
+		{"source", "\tif err := run(ctx, \"step %d\"); err != nil { return fmt.Errorf(\"run step: " +
+			"%%w\", err) } // one more time\n"},
 		{
 			"other paths",
-			"-rw-r--r-- 1 root root /usr/lib/python3/dist-packages/pkg_%d/module/__init__.py /usr/share/doc/x/y/z\n",
+			"-rw-r--r-- 1 root root /usr/lib/python3/dist-packages/pkg_%d/module/__init__.py " +
+				"/usr/share/doc/x/y/z\n",
 		},
-		{"no slash", "the quick brown fox jumps over the lazy dog number %d and goes on to the next one without looking back\n"},
+		{"no slash", "the quick brown fox jumps over the lazy dog number %d and goes on to the next " +
+			"one without looking back\n"},
 		{"one path in 4 KiB", strings.Repeat("the quick brown fox jumps over the lazy dog / cat; ", 80) +
 			"/workspace/a/b/c_%d.go:12:3\n"},
 		{
@@ -61,7 +65,8 @@ func rewriteAll(b *testing.B, m *pathmapper.Mapper, text []byte) {
 	}
 }
 
-// BenchmarkRewriterWorst measures the most expensive text. A tool that prints it slows down its own call.
+// BenchmarkRewriterWorst measures the most expensive text. A tool that prints it slows down its own
+// call.
 func BenchmarkRewriterWorst(b *testing.B) {
 	m := layout(b)
 	for _, c := range []struct{ name, unit string }{

@@ -12,12 +12,16 @@ import (
 
 // texts are the seeds of the fuzzers.
 var texts = []string{
-	"/workspace/a.go:12:3: x\n\t'/workspace/b c/../d' \"/workspace/e\" (/workspace) [/workspace/lib/shared/x]",
-	"file:///workspace/%61%2fb?c file://localhost/mnt/big%20data/x http://h/workspace /workspace/node_modules/x",
+	"/workspace/a.go:12:3: x\n\t'/workspace/b c/../d' \"/workspace/e\" (/workspace) " +
+		"[/workspace/lib/shared/x]",
+	"file:///workspace/%61%2fb?c file://localhost/mnt/big%20data/x http://h/workspace " +
+		"/workspace/node_modules/x",
 	"\x1b[31m\x1b[K/workspace\x1b[m:1 \x1b]8;;file:///workspace/a\x1b\\/workspace/a\x1b]8;;\x1b\\",
 	`{"a":"\/workspace\/a","b":"/workspace\n","c":"\"/workspace/x\""} b'/workspace/x' -I/workspace/i`,
-	"A=/workspace:/workspace/b,/opt/same;me@h:/workspace C:/workspace </workspace> /workspace... /workspace’s",
-	"/workspace//lib/./shared/x /workspace/..\x1b[m/a /workspace/a\\ b/.. \"/workspace\"/../x +/workspace",
+	"A=/workspace:/workspace/b,/opt/same;me@h:/workspace C:/workspace </workspace> /workspace... " +
+		"/workspace’s",
+	"/workspace//lib/./shared/x /workspace/..\x1b[m/a /workspace/a\\ b/.. \"/workspace\"/../x " +
+		"+/workspace",
 }
 
 // words replace the bytes from 0x80 on, so that a fuzzer combines them.
@@ -74,8 +78,8 @@ func FuzzRewriterChunks(f *testing.F) {
 	})
 }
 
-// FuzzRewriterFlush checks that a Flush at any time loses and duplicates nothing, and produces no path
-// with ".." (PM-10).
+// FuzzRewriterFlush checks that a Flush at any time loses and duplicates nothing, and produces no
+// path with ".." (PM-10).
 func FuzzRewriterFlush(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text), []byte{1, 2, 3, 200})
@@ -101,8 +105,8 @@ func FuzzRewriterFlush(f *testing.F) {
 	})
 }
 
-// comesBack reports whether a container text must be the same after both directions. Unclean roots come
-// back clean, host paths are only mapped on the way back, and a long path may become too long.
+// comesBack reports whether a container text must be the same after both directions. Unclean roots
+// come back clean, host paths are only mapped on the way back, and a long path may become too long.
 func comesBack(text []byte) bool {
 	for _, other := range []string{"/home", "/srv", "/data", "//", "/.", `/\`, `\/mnt/`, `/mnt\/`, `\/workspace/`, `/workspace\/`, "%", "\x1b", "e:/mnt/", "e:///mnt/", "t/mnt/"} {
 		if bytes.Contains(text, []byte(other)) {
@@ -112,13 +116,15 @@ func comesBack(text []byte) bool {
 	return len(text) <= 4000
 }
 
-// FuzzRewriterRoundTrip checks that container text without host paths is the same after both directions
-// (PM-10).
+// FuzzRewriterRoundTrip checks that container text without host paths is the same after both
+// directions (PM-10).
 func FuzzRewriterRoundTrip(f *testing.F) {
 	m := layout(f)
 	for _, text := range []string{
-		"/workspace/a.go:12:3: x\n\t'/workspace/b c/d' \"/workspace/e\" (/workspace) [/workspace/lib/shared/x] /workspace/node_modules/x",
-		"A=/workspace:/workspace/b,/opt/same;me@h:/workspace C:/workspace </workspace> +/workspace -I/workspace/i /mnt/big data/x",
+		"/workspace/a.go:12:3: x\n\t'/workspace/b c/d' \"/workspace/e\" (/workspace) " +
+			"[/workspace/lib/shared/x] /workspace/node_modules/x",
+		"A=/workspace:/workspace/b,/opt/same;me@h:/workspace C:/workspace </workspace> +/workspace " +
+			"-I/workspace/i /mnt/big data/x",
 		`{"b":"/workspace\n","c":"\"/workspace/x\"","d":"\/workspace"} b'/workspace/x'` + " `/workspace` /workspaceevil",
 	} {
 		if _, n := m.RewriteText(pathmapper.ToHost, []byte(text)); n == 0 || !comesBack([]byte(text)) {
@@ -139,8 +145,8 @@ func FuzzRewriterRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzRewriterFalse checks that the result differs only in whole roots, as many as were counted (PM-01,
-// PM-10).
+// FuzzRewriterFalse checks that the result differs only in whole roots, as many as were counted
+// (PM-01, PM-10).
 func FuzzRewriterFalse(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text), true)
@@ -176,8 +182,8 @@ var pairs = [][2]string{
 	{"/mnt/big%20data", "/data"},
 }
 
-// checkRewritten compares a text with its result, with a simpler form of the rules for the text around
-// a root.
+// checkRewritten compares a text with its result, with a simpler form of the rules for the text
+// around a root.
 func checkRewritten(t *testing.T, dir pathmapper.Direction, before, after []byte, paths int64) {
 	t.Helper()
 	plain := strings.NewReplacer("file://", "", "http://", "").Replace(string(before))

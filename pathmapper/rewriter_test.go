@@ -127,25 +127,33 @@ func TestRewriterURIs(t *testing.T) {
 // Text that is not a container path stays unchanged (PM-01, PM-10).
 func TestRewriterLeavesOtherText(t *testing.T) {
 	for name, text := range map[string]string{
-		"a longer name":                 "/workspaceevil /workspace-2 /workspace.bak /workspace_x /workspaceé /workspace\\x /workspace+ /workspace@1",
-		"the end of a longer path":      "/a/workspace a/workspace ./workspace ~/workspace $X/workspace ${X}/workspace *.go/workspace é/workspace",
-		"an alias":                      "import x from '@/workspace/x'; '#/workspace'",
-		"a URL":                         "http://host/workspace/x https://host:80/workspace http://workspace/x http:///workspace",
-		"within a URL":                  "http://host/?folder=/workspace http://host/a:/workspace/b,/workspace/c",
-		"a protocol-relative URL":       "//workspace/x",
-		"a path of a server":            "\"GET /workspace/x HTTP/1.1\" 200\nPOST /workspace",
-		"a path of another machine":     "git@host:/workspace/x.git",
-		"Windows":                       `C:/workspace/x D:\workspace\x`,
-		"the end of an element":         "<workspace></workspace>",
-		"a volume":                      "/workspace/node_modules /workspace/node_modules/x /workspace/node_modules:1:2 '/workspace/node_modules' /workspace//node_modules/x /workspace/./node_modules",
-		"a volume, encoded":             "file:///workspace/node%5Fmodules/x",
-		"a path that climbs":            "/workspace/../etc/passwd /workspace/.. /workspace/a/../b '/workspace/..' (/workspace/..) /workspace/..:1 /workspace/..\x1b[m/x",
+		"a longer name": "/workspaceevil /workspace-2 /workspace.bak /workspace_x " +
+			"/workspaceé /workspace\\x /workspace+ /workspace@1",
+		"the end of a longer path": "/a/workspace a/workspace ./workspace ~/workspace " +
+			"$X/workspace ${X}/workspace *.go/workspace é/workspace",
+		"an alias": "import x from '@/workspace/x'; '#/workspace'",
+		"a URL": "http://host/workspace/x https://host:80/workspace " +
+			"http://workspace/x http:///workspace",
+		"within a URL": "http://host/?folder=/workspace " +
+			"http://host/a:/workspace/b,/workspace/c",
+		"a protocol-relative URL":   "//workspace/x",
+		"a path of a server":        "\"GET /workspace/x HTTP/1.1\" 200\nPOST /workspace",
+		"a path of another machine": "git@host:/workspace/x.git",
+		"Windows":                   `C:/workspace/x D:\workspace\x`,
+		"the end of an element":     "<workspace></workspace>",
+		"a volume": "/workspace/node_modules /workspace/node_modules/x " +
+			"/workspace/node_modules:1:2 '/workspace/node_modules' /workspace//node_modules/x " +
+			"/workspace/./node_modules",
+		"a volume, encoded": "file:///workspace/node%5Fmodules/x",
+		"a path that climbs": "/workspace/../etc/passwd /workspace/.. /workspace/a/../b " +
+			"'/workspace/..' (/workspace/..) /workspace/..:1 /workspace/..\x1b[m/x",
 		"one that climbs within quotes": `"/workspace/my dir/../../x" "/workspace"/../x '/workspace/a b'/../c`,
 		"one that climbs out of color":  "/workspace/\x1b[1m..\x1b[m/x",
 		"one that climbs, escaped":      `"\/workspace\/..\/etc" "/workspace\/..\/etc" /workspace/my\ dir/../x`,
 		"what follows a quote":          `cd "$HOME"/workspace "${HOME}"/workspace`,
-		"a match in a longer name":      "\x1b[01;31m\x1b[K/workspace\x1b[m\x1b[Kevil/x a\x1b[1m/workspace/x",
-		"other folders":                 "/mnt/big /mnt /work /usr/bin",
+		"a match in a longer name": "\x1b[01;31m\x1b[K/workspace\x1b[m\x1b[Kevil/x " +
+			"a\x1b[1m/workspace/x",
+		"other folders": "/mnt/big /mnt /work /usr/bin",
 	} {
 		t.Run(name, func(t *testing.T) { checkRewrite1(t, pathmapper.ToHost, text, text, 0) })
 	}
@@ -253,8 +261,8 @@ func checkRewrites(t *testing.T, dir pathmapper.Direction, cases []rewriteCase) 
 	}
 }
 
-// checkRewrite1 rewrites a text in one write, in writes of one byte (a few for a long one), and in two
-// writes with many boundaries.
+// checkRewrite1 rewrites a text in one write, in writes of one byte (a few for a long one), and in
+// two writes with many boundaries.
 func checkRewrite1(t *testing.T, dir pathmapper.Direction, in, want string, paths int64) {
 	t.Helper()
 	m := layout(t)

@@ -19,8 +19,8 @@ import (
 // propertyNames) do not apply to a value that could be mapped. An empty schema marks nothing.
 //
 // It fails with invalid_input, and a pointer into the schema, for an invalid schema, a reference to
-// another document or to nothing, an x-path that is not a boolean, and a pattern that Go's regexp does
-// not support: a lost mark would be an unmapped path.
+// another document or to nothing, an x-path that is not a boolean, and a pattern that Go's regexp
+// does not support: a lost mark would be an unmapped path.
 func CompileMarks(raw json.RawMessage) (*Marks, error) {
 	if len(raw) == 0 {
 		return &Marks{}, nil
@@ -83,7 +83,8 @@ func (c *compiler) compile(at string, doc any) *schema {
 	return s
 }
 
-// compileAt compiles the schema of a keyword and records its parent. It returns nil if there is none.
+// compileAt compiles the schema of a keyword and records its parent. It returns nil if there is
+// none.
 func (c *compiler) compileAt(user *schema, at string, doc map[string]any, key string) *schema {
 	value, ok := doc[key]
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Marks are the paths of a document according to a JSON Schema. They are safe for concurrent use. Nil
-// marks nothing.
+// Marks are the paths of a document according to a JSON Schema. They are safe for concurrent use.
+// Nil marks nothing.
 type Marks struct {
 	// top are the schemas that apply to the whole document.
 	top []*schema
@@ -26,9 +26,9 @@ const (
 	fileURI
 )
 
-// schema has the marks of a JSON Schema. A string is a path if any schema that could apply marks it,
-// for example one branch of an anyOf, whether the value is valid under that branch or not. A value
-// that is not an absolute path under a root stays unchanged in any case.
+// schema has the marks of a JSON Schema. A string is a path if any schema that could apply marks
+// it, for example one branch of an anyOf, whether the value is valid under that branch or not. A
+// value that is not an absolute path under a root stays unchanged in any case.
 type schema struct {
 	kinds    kinds
 	props    map[string]*schema
@@ -55,8 +55,8 @@ type patternSchema struct {
 	*schema
 }
 
-// pushSchema adds a schema, and those combined with it, to those of the current value, which begin at
-// base.
+// pushSchema adds a schema, and those combined with it, to those of the current value, which begin
+// at base.
 func pushSchema(stack []*schema, base int, s *schema) []*schema {
 	if s == nil || !s.hasMarks || slices.Contains(stack[base:], s) {
 		return stack

@@ -116,8 +116,8 @@ type pipes struct {
 	out io.WriteCloser
 }
 
-// enlargePipe sets the capacity of stdout to a window. The engine reads 32 KiB at a time, and a frame is
-// larger than the default capacity.
+// enlargePipe sets the capacity of stdout to a window. The engine reads 32 KiB at a time, and a
+// frame is larger than the default capacity.
 func (p pipes) enlargePipe() pipes {
 	if f, ok := p.out.(*os.File); ok {
 		process.GrowPipe(f, wire.Window)

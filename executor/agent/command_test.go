@@ -63,7 +63,8 @@ func docker(t testing.TB, args ...string) string {
 // newCommandContainer starts a container with the agent in it.
 func newCommandContainer(t *testing.T) agent.Container {
 	t.Helper()
-	id := docker(t, "run", "-d", "--init", "--network", "none", "dray-test/debian:latest", "sleep", "1000000")
+	id := docker(t, "run", "-d", "--init", "--network", "none", "dray-test/debian:latest", "sleep",
+		"1000000")
 	t.Cleanup(func() { docker(t, "rm", "-f", id) })
 	bin, err := agentbin.For(runtime.GOARCH)
 	path := filepath.Join(t.TempDir(), "dray-agent")

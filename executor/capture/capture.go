@@ -125,7 +125,8 @@ func (c *Capture) append(p []byte) int {
 func (c *Capture) fail(err error) {
 	code, hint := dray.CodeInternal, "check the directory captures in the state directory"
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		code, hint = dray.CodeDiskFull, "free space on the disk of the state directory, or lower limits.captures_disk"
+		code, hint = dray.CodeDiskFull, "free space on the disk of the state directory, or lower "+
+			"limits.captures_disk"
 	}
 	c.err = dray.Errorf(code, "capture output: %w", err).WithHint("%s", hint)
 }

@@ -149,8 +149,10 @@ func (s *Store) reserve(n int64) error {
 	if s.opts.MaxDiskBytes > 0 && s.liveBytes+n > s.opts.MaxDiskBytes {
 		s.mu.Unlock()
 		return dray.Errorf(dray.CodeLimitExceeded,
-			"the running calls have more output than all captures together may have (limits.captures_disk, %d bytes)",
-			s.opts.MaxDiskBytes).WithHint("run fewer calls at a time, reduce their output, or raise limits.captures_disk")
+			"the running calls have more output than all captures together may have "+
+				"(limits.captures_disk, %d bytes)",
+			s.opts.MaxDiskBytes).WithHint("run fewer calls at a time, reduce their output, or raise " +
+			"limits.captures_disk")
 	}
 	s.liveBytes += n
 	s.mu.Unlock()

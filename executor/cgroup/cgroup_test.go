@@ -22,8 +22,7 @@ import (
 // threadExitMark makes this binary exit its first thread while the others run.
 const threadExitMark = "DRAY_TEST_HEADLESS"
 
-// keeps the main goroutine on the first thread
-func init() { //nolint:gochecknoinits
+func init() { //nolint:gochecknoinits // keeps the main goroutine on the first thread
 	if os.Getenv(threadExitMark) != "" {
 		runtime.LockOSThread()
 	}

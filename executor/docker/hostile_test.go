@@ -59,8 +59,11 @@ const oldAgent = "DRAY_TEST_OLD_AGENT"
 func lie(s *wire.Stream, what string) {
 	started := wire.Reply{Started: &wire.Started{Warnings: []string{strings.Repeat("w", 100<<10)}}}
 	replies := map[string][]wire.Reply{
-		"silence":         {},
-		"code":            {{Failed: &wire.Failed{Code: "unauthorized", Message: strings.Repeat("m", 100<<10)}}},
+		"silence": {},
+		"code": {{Failed: &wire.Failed{
+			Code:    "unauthorized",
+			Message: strings.Repeat("m", 100<<10),
+		}}},
 		"nothing started": {{Exited: &wire.Exited{}}},
 		"no end of file":  {started, {Exited: &wire.Exited{Code: 7, Proven: true}}},
 		"never ends":      {started},

@@ -79,7 +79,8 @@ func TestEnvironment_AgentInVolume(t *testing.T) {
 func TestEnvironment_IncompatibleAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
 	hello := `\016\022\002v9` // protocols 7 to 9, packed, and the version with its length
-	script := "#!/bin/sh\nprintf 'DRAYWIRE\\005\\0\\0\\0\\0\\0\\0\\0\\1\\0" + hello + "'\ncat >/dev/null\n"
+	script := "#!/bin/sh\nprintf 'DRAYWIRE\\005\\0\\0\\0\\0\\0\\0\\0\\1\\0" + hello +
+		"'\ncat >/dev/null\n"
 	name := fakeAgentVolume(t, e, []byte(script))
 	for _, readonly := range []bool{false, true} {
 		c := runContainer(t, e, debian, func(cfg *container.Config, h *container.HostConfig) {

@@ -140,12 +140,16 @@ func failuresIn(said string) string {
 }
 
 func TestFailuresIn(t *testing.T) {
-	run := "=== RUN   TestA\n=== RUN   TestA/good\n    a.go:1: noise\n=== RUN   TestA/bad\n    a.go:2: the reason\n=== NAME  TestA/good\n    a.go:3: noise\n" +
-		"--- FAIL: TestA (0.00s)\n    --- PASS: TestA/good (0.00s)\n    --- FAIL: TestA/bad (0.00s)\nFAIL\n"
-	if got := failuresIn(run); got != "--- FAIL: TestA\n--- FAIL: TestA/bad\n    a.go:2: the reason\n" {
+	run := "=== RUN   TestA\n=== RUN   TestA/good\n    a.go:1: noise\n=== RUN   TestA/bad\n    " +
+		"a.go:2: the reason\n=== NAME  TestA/good\n    a.go:3: noise\n" +
+		"--- FAIL: TestA (0.00s)\n    --- PASS: TestA/good (0.00s)\n    --- FAIL: TestA/bad " +
+		"(0.00s)\nFAIL\n"
+	if got := failuresIn(run); got != "--- FAIL: TestA\n--- FAIL: TestA/bad\n    a.go:2: the "+
+		"reason\n" {
 		t.Errorf("got %q", got)
 	}
-	if got := failuresIn("PASS\ngoleak: something is left\n"); got != "PASS\ngoleak: something is left\n" {
+	if got := failuresIn("PASS\ngoleak: something is left\n"); got != "PASS\ngoleak: something is "+
+		"left\n" {
 		t.Errorf("got %q", got)
 	}
 }

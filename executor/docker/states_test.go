@@ -225,7 +225,8 @@ func TestStart_Probe(t *testing.T) {
 		t.Error(err)
 	}
 	process, ok := p.(interface{ Warnings() []string })
-	if !ok || len(process.Warnings()) != 1 || !strings.Contains(process.Warnings()[0], "longer than 10s") {
+	if !ok || len(process.Warnings()) != 1 ||
+		!strings.Contains(process.Warnings()[0], "longer than 10s") {
 		t.Errorf("no warning of a slow shell: %v", p)
 	}
 	if left := commands(t, c.ID); strings.Contains(left, "sleep 600") {

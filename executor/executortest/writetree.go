@@ -100,7 +100,8 @@ func filesWriteTree(t *testing.T, h FilesHarness, f dray.Files) {
 	want[5].Mode = 0o700
 	before := h.listing(t, "root/place", "outside")
 	for _, dry := range []bool{true, false} {
-		got, err := writeTree(t.Context(), f, dray.WriteTreeOptions{DryRun: dry, Executable: true}, list...)
+		got, err := writeTree(t.Context(), f, dray.WriteTreeOptions{DryRun: dry, Executable: true},
+			list...)
 		if err != nil || len(got) != len(want) {
 			t.Fatalf("dry %v: got %+v, %v", dry, got, err)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/dray-dev/dray/executor/files/tree"
 )
 
-// Client accesses the files of a helper process. It implements dray.Files and is safe for concurrent
-// use; it runs one operation at a time.
+// Client accesses the files of a helper process. It implements dray.Files and is safe for
+// concurrent use; it runs one operation at a time.
 type Client struct {
 	close func() error
 
@@ -182,8 +182,8 @@ func (w *writer) Write(p []byte) (written int, err error) {
 }
 
 // ReadTree makes the helper send a tree, which it reads with Local.ReadTree, and validates it
-// (package tree). While the tree is open, other operations fail with conflict. A tree that is closed
-// before its end, and the end of the context, end the helper.
+// (package tree). While the tree is open, other operations fail with conflict. A tree that is
+// closed before its end, and the end of the context, end the helper.
 func (c *Client) ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error) {
 	if err := contextError(ctx); err != nil {
 		return nil, err

@@ -135,7 +135,8 @@ func withHint(err error) error {
 	case !ok:
 		return err
 	case errors.Is(err, stage.ErrCommitIncomplete):
-		return e.WithHint("fix the reported cause; the next sync to this directory of the container completes it")
+		return e.WithHint("fix the reported cause; the next sync to this directory of the container " +
+			"completes it")
 	case e.Code == dray.CodeDiskFull:
 		return e.WithHint("free disk space in the container, or raise its quota, then repeat the write")
 	case e.Code == dray.CodeLimitExceeded:

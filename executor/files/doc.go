@@ -1,5 +1,5 @@
-// Package files accesses the files beneath one root directory: in this process (Local), or through a
-// helper process that runs as another user inside a container (Client and Serve, over a pair of
+// Package files accesses the files beneath one root directory: in this process (Local), or through
+// a helper process that runs as another user inside a container (Client and Serve, over a pair of
 // pipes).
 //
 // os.Root and openat resolve every name beneath the root, so that a symlink that is swapped in

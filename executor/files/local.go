@@ -122,8 +122,8 @@ func (l *Local) Rename(oldName, newName string) error {
 // Remove removes a file or an empty directory.
 func (l *Local) Remove(name string) error { return classify(l.root.Remove(clean(name))) }
 
-// List returns at most limit entries of a directory in the order of their names, and reports whether
-// there are more.
+// List returns at most limit entries of a directory in the order of their names, and reports
+// whether there are more.
 func (l *Local) List(name string, limit int) ([]dray.FileInfo, bool, error) {
 	dir, err := l.openDir(name)
 	if err != nil {
@@ -173,8 +173,8 @@ func classify(err error) error {
 	}
 }
 
-// WriteTree writes a tree beneath the root, all of it or nothing; see [stage.WriteTree]. It does not
-// close the tree.
+// WriteTree writes a tree beneath the root, all of it or nothing; see [stage.WriteTree]. It does
+// not close the tree.
 func (l *Local) WriteTree(ctx context.Context, tree dray.Tree, how dray.WriteTreeOptions,
 ) (written []dray.WrittenFile, err error) {
 	err = l.withRoot(func(root *os.File) error {

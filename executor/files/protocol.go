@@ -194,8 +194,8 @@ func writeMessage[T any](w io.Writer, head *T, fields func(*pack.Fields, *T), da
 	return err
 }
 
-// readMessage reads a message into head and returns its data. It bounds the memory that the peer can
-// make it use.
+// readMessage reads a message into head and returns its data. It bounds the memory that the peer
+// can make it use.
 func readMessage[T any](r io.Reader, head *T, fields func(*pack.Fields, *T)) ([]byte, error) {
 	b, err := readBlock(r, maxHead)
 	if err != nil {

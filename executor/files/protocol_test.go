@@ -65,8 +65,7 @@ func TestMessageRoundTrip(t *testing.T) {
 		Info: info, Entries: []dray.FileInfo{info, {}}, More: true, EOF: true,
 	}
 	var got response
-	// it contains no error
-	if data, err := readMessage(strings.NewReader(encode(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet
+	if data, err := readMessage(strings.NewReader(encode(want)), &got, packResponse); err != nil || len(data) > 0 || !reflect.DeepEqual(got, want) { //nolint:govet // it contains no error
 		t.Errorf("got %+v, %v", got, err)
 	}
 	asked := request{

@@ -400,13 +400,14 @@ func (r *treeReader) openError(name string, err error) (item, error) {
 	}
 	failure := dray.Errorf(code, "open %.200q: %w", name, err)
 	if code == dray.CodeTransferFailed {
-		return noItem, failure.WithHint("check the disk of this file and the limit of open files, then repeat the call")
+		return noItem,
+			failure.WithHint("check the disk of this file and the limit of open files, then repeat the call")
 	}
 	return refused(name, failure)
 }
 
-// hardLinks has the files with several hard links. At the end of the tree it is known whether all of
-// them are in it.
+// hardLinks has the files with several hard links. At the end of the tree it is known whether all
+// of them are in it.
 type hardLinks struct {
 	names []linkName
 	seen  map[inode]uint64 // number of names in the tree

@@ -2,8 +2,8 @@
 // processes.
 //
 // A tool on the host runs as the daemon's user. It is restricted to directories beneath host.roots
-// as working directories, it gets none of the daemon's variables, and it can be stopped with all its
-// descendants. It is not sandboxed.
+// as working directories, it gets none of the daemon's variables, and it can be stopped with all
+// its descendants. It is not sandboxed.
 package host
 
 import (
@@ -205,7 +205,8 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, er
 		if isForbiddenEnv(name) {
 			return nil, dray.Errorf(dray.CodeDenied,
 				"the variable %s must not be set for a tool on the host", name).
-				WithHint("omit it, since it could run code or redirect tools there; or run the tool in a container")
+				WithHint("omit it, since it could run code or redirect tools there; or run the tool in a " +
+					"container")
 		}
 		vars[name] = value
 	}

@@ -21,7 +21,8 @@ func TestWaitRepeatsPanic(t *testing.T) {
 		_, _ = proc.Wait()
 		return ""
 	}()
-	if !strings.Contains(repeated, "a panic at the end") || !strings.Contains(repeated, "defect_test.go") {
+	if !strings.Contains(repeated, "a panic at the end") ||
+		!strings.Contains(repeated, "defect_test.go") {
 		t.Errorf("Wait panicked with %s", repeated)
 	}
 	p.Close()

@@ -15,7 +15,8 @@ func TestInheritedLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const script = "ulimit -Sn; ulimit -Hn; ulimit -c; cut -d' ' -f18,19 /proc/self/stat; cat /proc/self/oom_score_adj; ulimit -s"
+	const script = "ulimit -Sn; ulimit -Hn; ulimit -c; cut -d' ' -f18,19 /proc/self/stat; cat " +
+		"/proc/self/oom_score_adj; ulimit -s"
 	setUp := `ulimit -Sn 512; ulimit -Hn 4000; ulimit -Sc 0; `
 	want, err := exec.Command("/bin/sh", "-c", setUp+script).Output()
 	if err != nil {

@@ -27,7 +27,8 @@ func TestIdleSupervisorsExpire(t *testing.T) {
 	expired := p.takeExpired(p.idle[1].since.Add(idleTimeout))
 	if len(expired) != 2 || expired[0] != first || len(p.idle) != maxIdleSupervisors+1 ||
 		p.cooling == nil {
-		t.Errorf("%d expired, %d are left, want the 2 that were idle for longest", len(expired), len(p.idle))
+		t.Errorf("%d expired, %d are left, want the 2 that were idle for longest", len(expired),
+			len(p.idle))
 	}
 	for _, s := range expired {
 		p.release(s)

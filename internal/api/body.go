@@ -105,7 +105,8 @@ func (b *bodyReader) error(r *http.Request, err error) error {
 		return dray.Errorf(dray.CodeTooLarge, "the request body is larger than %d bytes", b.max).
 			WithHint("send less, send stdin in pieces with their offsets, or raise server.max_body")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return invalid("", "request body timed out: no data for %v, or less than %d KiB/s for more than %v",
+		return invalid("",
+			"request body timed out: no data for %v, or less than %d KiB/s for more than %v",
 			maxBodyStall, minBodyRate>>10, bodyTime).WithHint("send the complete body again")
 	default:
 		return invalid("", "read the request body: %v", err).

@@ -139,8 +139,8 @@ type stdinReply struct {
 }
 
 // writeStdin writes a body to the stdin of a running call. A body of at most call.StdinCapacity is
-// written completely or not at all. A longer one is written in chunks while the tool reads. It needs
-// an offset, because it may fail after a part of it was written.
+// written completely or not at all. A longer one is written in chunks while the tool reads. It
+// needs an offset, because it may fail after a part of it was written.
 func (h *control) writeStdin(w http.ResponseWriter, r *http.Request) error {
 	offset, eof, err := parseStdinQuery(r.URL.Query())
 	if err != nil {

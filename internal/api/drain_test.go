@@ -14,8 +14,8 @@ import (
 	"github.com/dray-dev/dray/executor"
 )
 
-// Shutdown refuses new calls, waits for the others, and cancels those that are left when its context
-// ends (OP-01).
+// Shutdown refuses new calls, waits for the others, and cancels those that are left when its
+// context ends (OP-01).
 func TestShutdownDrains(t *testing.T) {
 	release := make(chan struct{})
 	running := sync.WaitGroup{}
@@ -112,8 +112,9 @@ func TestShutdown_ClientDoesNotRead(t *testing.T) {
 		client, server := net.Pipe()
 		defer client.Close()
 		l.conns <- ownConn{server}
-		fmt.Fprintf(client, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\n"+
-			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
+		fmt.Fprintf(client,
+			"POST /v1/invocations HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\n"+
+				"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
 		<-written
 		start := time.Now()
 		if err := d.server.Shutdown(t.Context()); err != nil {

@@ -25,7 +25,8 @@ func (d *daemon) raw(request string) string {
 		d.t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = io.WriteString(conn, request) // the server may close the connection before it has everything
+	_, _ = io.WriteString(conn,
+		request) // the server may close the connection before it has everything
 	_ = conn.CloseWrite()
 	b, _ := io.ReadAll(conn)
 	return string(b)
@@ -53,11 +54,14 @@ func TestLargeHeaders(t *testing.T) {
 func TestMalformedRequests(t *testing.T) {
 	d := start(t, nil)
 	for name, request := range map[string]string{
-		"no host":              "GET /healthz HTTP/1.1\r\n\r\n",
-		"not HTTP":             "\x16\x03\x01\x02\x00\x01\x00",
-		"two lengths":          "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
-		"negative length":      "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
-		"odd transfer":         "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"no host":  "GET /healthz HTTP/1.1\r\n\r\n",
+		"not HTTP": "\x16\x03\x01\x02\x00\x01\x00",
+		"two lengths": "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+			"2\r\nContent-Length: 3\r\n\r\n{}",
+		"negative length": "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+			"-2\r\n\r\n{}",
+		"odd transfer": "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " +
+			"gzip, chunked\r\n\r\n0\r\n\r\n",
 		"space in a header":    "GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
 		"NUL in the path":      "GET /healthz\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"an upgrade to HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -71,7 +75,8 @@ func TestMalformedRequests(t *testing.T) {
 		"HTTP/1.1 404") || !strings.Contains(got, "not_found") {
 		t.Errorf("OPTIONS *: %.200q", got)
 	}
-	if got := d.raw("POST /v1/invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"tool\":"); got != "" && !strings.Contains(got, " 4") {
+	if got := d.raw("POST /v1/invocations HTTP/1.0\r\nContent-Type: " +
+		"application/json\r\nContent-Length: 500\r\n\r\n{\"tool\":"); got != "" && !strings.Contains(got, " 4") {
 		t.Errorf("half a body: %q", got)
 	}
 	if d.audit.len() != 0 {
@@ -98,7 +103,8 @@ func TestBodyTooLarge(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	got := d.raw("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
+	got := d.raw("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: " +
+		"application/json\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 413") {
 		t.Errorf("with Expect: 100-continue: %.200q", got)
 	}
@@ -117,7 +123,8 @@ func TestRefusedBodyIsDrained(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		size := 2 * d.maxBody
-		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, size)
+		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: "+
+			"application/json\r\nContent-Length: %d\r\n\r\n", path, size)
 		if _, err := conn.Write(append([]byte(head), make([]byte, size)...)); err != nil {
 			t.Fatalf("%s: send: %v", path, err)
 		}
@@ -139,7 +146,8 @@ func TestBodyQuota(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		slow = append(slow, conn)
-		head := "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
+		head := "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: " +
+			"application/json\r\nContent-Length: 1000000\r\n\r\n"
 		if _, err := io.WriteString(conn, head+strings.Repeat(" ", 900_000)); err != nil &&
 			!errors.Is(err, syscall.EPIPE) {
 			t.Fatal(err)
@@ -162,7 +170,8 @@ func TestBodyQuota(t *testing.T) {
 	for range len(slow) - 1 {
 		<-responses
 	}
-	for d.do("POST", "/v1/invocations", callBody).status != 200 { // until the server has noticed that they disconnected
+	for d.do("POST", "/v1/invocations", callBody).
+		status != 200 { // until the server has noticed that they disconnected
 		if t.Context().Err() != nil {
 			t.Fatal("calls are still refused")
 		}
@@ -173,7 +182,8 @@ func TestBodyQuota(t *testing.T) {
 func TestHalfClosedConnection(t *testing.T) {
 	d := start(t, nil)
 	d.audit.blocked = make(chan struct{})
-	request := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
+	request := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
 	got := d.raw(request)
 	close(d.audit.blocked)
 	if !strings.HasPrefix(got, "HTTP/1.1 400") ||
@@ -272,7 +282,8 @@ func TestSlowRequests(t *testing.T) {
 		{"headers", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", 10 * time.Second, ""},
 		{"no request", "", 10 * time.Second, ""},
 		{
-			"body", "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{",
+			"body", "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: " +
+				"application/json\r\nContent-Length: 50\r\n\r\n{",
 			30 * time.Second, "HTTP/1.1 400 Bad Request",
 		},
 	} {
@@ -310,7 +321,8 @@ func TestIncompleteRequestsOfOtherClients(t *testing.T) {
 			fmt.Fprint(conn, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\n")
 		case 1:
 			fmt.Fprint(conn,
-				"POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+				"POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: "+
+					"application/json\r\nContent-Length: 100\r\n\r\n{")
 		}
 	}
 	for range 20 {
@@ -330,7 +342,8 @@ func TestPipelinedRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	one := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
+	one := fmt.Sprintf("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(callBody), callBody)
 	fmt.Fprint(conn, one+one+"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	in := bufio.NewReader(conn)
 	for i, want := range []string{`"status":"succeeded"`, `"status":"succeeded"`, `{"status":"ok"}`} {

@@ -87,9 +87,12 @@ func TestFailedCallIs200(t *testing.T) {
 		{"engine", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
 			return dray.Result{}, dray.Errorf(dray.CodeEngineUnavailable, "no engine")
 		}, dray.ReasonUnavailable, dray.CodeEngineUnavailable},
-		{"shutdown after the begin record", func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
-			return dray.Result{}, dray.Errorf(dray.CodeShuttingDown, "too late")
-		}, dray.ReasonUnavailable, dray.CodeShuttingDown},
+		{
+			"shutdown after the begin record",
+			func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+				return dray.Result{}, dray.Errorf(dray.CodeShuttingDown, "too late")
+			}, dray.ReasonUnavailable, dray.CodeShuttingDown,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := start(t, func(p *fakeDeps) { p.run = c.run })

@@ -64,8 +64,8 @@ func (h *lists) list(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, page(p))
 }
 
-// restrictToQueued replaces the status queued, which the audit log does not know: it has queued calls
-// as running.
+// restrictToQueued replaces the status queued, which the audit log does not know: it has queued
+// calls as running.
 func restrictToQueued(q audit.Query, queued []string) audit.Query {
 	switch q.Status {
 	case dray.StatusQueued:
@@ -113,7 +113,8 @@ func parseTimeParam(v *validate.Violations, name, text string) time.Time {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		v.Add(name, "invalid time %q: use RFC 3339, such as 2006-01-02T15:04:05Z, with a plus sign as %%2B",
+		v.Add(name, "invalid time %q: use RFC 3339, such as 2006-01-02T15:04:05Z, with a plus sign "+
+			"as %%2B",
 			validate.Quote(text))
 	}
 	return t

@@ -101,7 +101,8 @@ func (h *outputs) open(id string, found foundCall, stream dray.Stream,
 	return summaryAsStream(rec, stream, version)
 }
 
-func (h *outputs) openCapture(id string, stream dray.Stream, version textVersion) (io.ReadSeekCloser,
+func (h *outputs) openCapture(id string, stream dray.Stream,
+	version textVersion) (io.ReadSeekCloser,
 	error,
 ) {
 	switch version {
@@ -114,9 +115,9 @@ func (h *outputs) openCapture(id string, stream dray.Stream, version textVersion
 	}
 }
 
-// liveOutput returns the output so far of a running call that has no capture of the stream: the tool
-// has not written to it yet, or it has exited and the call has not ended. It reads the events in
-// memory, which lack the beginning of a long output.
+// liveOutput returns the output so far of a running call that has no capture of the stream: the
+// tool has not written to it yet, or it has exited and the call has not ended. It reads the events
+// in memory, which lack the beginning of a long output.
 func (h *outputs) liveOutput(c *call.Call, stream dray.Stream,
 	version textVersion,
 ) (io.ReadSeekCloser, error) {
@@ -128,7 +129,8 @@ func (h *outputs) liveOutput(c *call.Call, stream dray.Stream,
 	}
 	text, complete := c.Events().BufferedOutput(stream)
 	if !complete {
-		return nil, dray.Errorf(dray.CodeConflict, "%v is not available until the call has ended", stream).
+		return nil, dray.Errorf(dray.CodeConflict, "%v is not available until the call has ended",
+			stream).
 			WithHint("wait for the end of the call, then repeat the request")
 	}
 	return inMemory{bytes.NewReader(text)}, nil
@@ -136,7 +138,8 @@ func (h *outputs) liveOutput(c *call.Call, stream dray.Stream,
 
 func notRewritten(stream dray.Stream) error {
 	return notFound("%v of this call has no rewritten text", stream).
-		WithHint("omit rewritten for the raw text; rewrite_text rewrites the output of a call in a container")
+		WithHint("omit rewritten for the raw text; rewrite_text rewrites the output of a call in a " +
+			"container")
 }
 
 // summaryAsStream returns the text of a stream's summary if the digest proves that it is the whole
@@ -152,7 +155,8 @@ func summaryAsStream(rec dray.Record, stream dray.Stream, version textVersion) (
 	sum := sha256.Sum256([]byte(s.Text))
 	switch {
 	case rec.Reason == dray.ReasonInterrupted:
-		return nil, notFound("%v of this call was lost: the daemon was killed while the call ran", stream).
+		return nil, notFound("%v of this call was lost: the daemon was killed while the call ran",
+			stream).
 			WithHint("check what the call did before you repeat it")
 	case s.Rewritten == nil && version == textRewritten:
 		return nil, notRewritten(stream)

@@ -200,7 +200,10 @@ func TestOutput_Rewritten(t *testing.T) {
 			map[string]string{"": "/workspace", "true": "0123456789"},
 		},
 		{"removed", removed, "", "", map[string]string{"": "-", "true": "-", "auto": "-"}},
-		{"not rewritten", summary("raw"), "", "", map[string]string{"": "raw", "true": "-", "auto": "raw"}},
+		{
+			"not rewritten", summary("raw"), "", "",
+			map[string]string{"": "raw", "true": "-", "auto": "raw"},
+		},
 		{
 			"not rewritten, in a file", withOtherDigest(summary("raw")), "raw text", "",
 			map[string]string{"": "raw text", "true": "-", "auto": "raw text"},

@@ -44,7 +44,8 @@ const (
 	headerTimeout = 10 * time.Second
 	headerBytes   = 64<<10 - 4<<10
 	idleTimeout   = 2 * time.Minute
-	// flushTimeout bounds how long responses may take to reach their clients once all calls have ended.
+	// flushTimeout bounds how long responses may take to reach their clients once all calls have
+	// ended.
 	flushTimeout = 2 * time.Second
 )
 

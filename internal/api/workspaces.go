@@ -175,7 +175,9 @@ func (h *workspaces) mapPaths(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, mapped)
 }
 
-func (h *workspaces) mapRequest(ctx context.Context, req pathsRequest) (reply pathsReply, err error) {
+func (h *workspaces) mapRequest(ctx context.Context, req pathsRequest) (reply pathsReply,
+	err error,
+) {
 	mounts, err := h.manager.Mounts(ctx, req.Workspace, req.Container)
 	if err != nil {
 		return reply, err

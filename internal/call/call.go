@@ -79,8 +79,8 @@ func (c *Call) Cancel(cause error) {
 	c.cancel(cause)
 }
 
-// Rejected returns why the request did not become a call, or nil if it did. It is valid once Done is
-// closed.
+// Rejected returns why the request did not become a call, or nil if it did. It is valid once Done
+// is closed.
 func (c *Call) Rejected() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,8 +26,8 @@ type RouteChecker interface {
 	Check(ctx context.Context, route dray.Route, inv dray.Invocation, startsProcess bool) error
 }
 
-// Intake turns requests into calls: it validates a request, finds its tool and routes it, each once.
-// It is safe for concurrent use.
+// Intake turns requests into calls: it validates a request, finds its tool and routes it, each
+// once. It is safe for concurrent use.
 type Intake struct {
 	Tools        Tools
 	Router       Router
@@ -122,9 +122,11 @@ func checkTool(tool *dray.Tool, req *Request) error {
 	return v.Err()
 }
 
-// route decides where a call runs. It fails if the request contradicts itself, also if its container
-// does not belong to its workspace. Other errors are those of the call.
-func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Tool) (*Prepared, error) {
+// route decides where a call runs. It fails if the request contradicts itself, also if its
+// container does not belong to its workspace. Other errors are those of the call.
+func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Tool) (*Prepared,
+	error,
+) {
 	p := &Prepared{Invocation: inv, Tool: tool}
 	p.Route, p.RouteErr = in.Router.Route(inv, tool.Environment)
 	err := p.RouteErr

@@ -105,7 +105,8 @@ func TestPrepareRefusesStdin(t *testing.T) {
 	}
 }
 
-// A contradiction in the request rejects it; a missing environment is the result of the call (RT-02).
+// A contradiction in the request rejects it; a missing environment is the result of the call
+// (RT-02).
 func TestPrepareRouteErrors(t *testing.T) {
 	for _, c := range []struct {
 		code     dray.Code
@@ -148,8 +149,8 @@ func TestPrepareRouteErrors(t *testing.T) {
 	}
 }
 
-// A sync has its own path: its violations point into its own body, and its recorded input is that of
-// the tool sync (SY-10).
+// A sync has its own path: its violations point into its own body, and its recorded input is that
+// of the tool sync (SY-10).
 func TestPrepareSync(t *testing.T) {
 	in, f := newIntake("sync")
 	p, err := in.PrepareSync(t.Context(), "me", &call.SyncRequest{

@@ -28,8 +28,8 @@ const (
 	maxRetainedBytes = 64 << 20
 	// maxIdle bounds the goroutines that wait for a call.
 	maxIdle = 16
-	// drainKillTimeout bounds how long Drain waits for the calls that it cancelled: the grace, the kill
-	// and the end record.
+	// drainKillTimeout bounds how long Drain waits for the calls that it cancelled: the grace, the
+	// kill and the end record.
 	drainKillTimeout = 30 * time.Second
 )
 
@@ -357,8 +357,8 @@ func (c *Call) finalRecord(res dray.Result, err error) dray.Record {
 
 type callKey struct{}
 
-// Recorded returns the Executor that belongs directly inside the audit log's. A call that reaches it
-// has a committed begin record, so it is accepted. A call whose route could not be decided ends
+// Recorded returns the Executor that belongs directly inside the audit log's. A call that reaches
+// it has a committed begin record, so it is accepted. A call whose route could not be decided ends
 // here. Every result passes through it before the audit log, the events and the response get it.
 func Recorded(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,

@@ -149,8 +149,7 @@ func (t *TerminalSize) Size(v *validate.Violations, pointer string) *dray.Termin
 	}
 	checkTerminalDim(v, pointer+"/columns", t.Columns)
 	checkTerminalDim(v, pointer+"/rows", t.Rows)
-	// a request with violations is not used
-	return &dray.TerminalSize{Columns: uint16(t.Columns), Rows: uint16(t.Rows)} //nolint:gosec
+	return &dray.TerminalSize{Columns: uint16(t.Columns), Rows: uint16(t.Rows)} //nolint:gosec // a request with violations is not used
 }
 
 func checkTerminalDim(v *validate.Violations, pointer string, n int64) {
@@ -220,7 +219,9 @@ func checkVariables(v *validate.Violations, pointer string, env map[string]strin
 
 // timeout checks a number of seconds, which must be positive and at most limit. It is rounded up to
 // nanoseconds. nil is 0.
-func timeout(v *validate.Violations, pointer string, s *float64, limit time.Duration) time.Duration {
+func timeout(v *validate.Violations, pointer string, s *float64,
+	limit time.Duration,
+) time.Duration {
 	if s == nil {
 		return 0
 	}
@@ -286,8 +287,8 @@ type syncInput struct {
 	Direction   Direction `json:"direction,omitzero"`
 }
 
-// PrepareSync validates a sync of principal and routes it, as Prepare does for a call. check accepts
-// only inputs that the schema of the tool accepts.
+// PrepareSync validates a sync of principal and routes it, as Prepare does for a call. check
+// accepts only inputs that the schema of the tool accepts.
 func (in *Intake) PrepareSync(ctx context.Context, principal string, req *SyncRequest) (*Prepared,
 	error,
 ) {

@@ -33,8 +33,8 @@ func NewStdinPipe() *StdinPipe {
 	return &StdinPipe{changed: make(chan struct{})}
 }
 
-// Read blocks until there are bytes. It returns io.EOF at the end of the input, and io.ErrClosedPipe
-// after Close.
+// Read blocks until there are bytes. It returns io.EOF at the end of the input, and
+// io.ErrClosedPipe after Close.
 func (p *StdinPipe) Read(b []byte) (int, error) {
 	for {
 		n, changed, err := p.tryRead(b)
@@ -64,8 +64,8 @@ func (p *StdinPipe) tryRead(b []byte) (int, <-chan struct{}, error) {
 	}
 }
 
-// Close makes later reads and writes fail: the tool closed its stdin or the call has ended. It always
-// returns nil.
+// Close makes later reads and writes fail: the tool closed its stdin or the call has ended. It
+// always returns nil.
 func (p *StdinPipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

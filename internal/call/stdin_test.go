@@ -90,11 +90,13 @@ func TestStdinPipe_Full(t *testing.T) {
 		}
 		start := time.Now()
 		n, err := p.Append(t.Context(), call.StdinAppend, []byte("y"), true)
-		if n != call.StdinCapacity || dray.CodeOf(err) != dray.CodeBusy || time.Since(start) != time.Second {
+		if n != call.StdinCapacity || dray.CodeOf(err) != dray.CodeBusy ||
+			time.Since(start) != time.Second {
 			t.Errorf("%d %v after %v", n, err, time.Since(start))
 		}
 		go func() { time.Sleep(500 * time.Millisecond); _, _ = p.Read(make([]byte, 1)) }()
-		if n, err := p.Append(t.Context(), call.StdinAppend, []byte("y"), true); n != call.StdinCapacity+1 ||
+		if n, err := p.Append(t.Context(), call.StdinAppend, []byte("y"),
+			true); n != call.StdinCapacity+1 ||
 			err != nil {
 			t.Errorf("after a read: %d %v", n, err)
 		}

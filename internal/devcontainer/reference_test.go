@@ -95,7 +95,8 @@ func fakeDocker(t *testing.T, c ContainerInfo) string {
 	dir := t.TempDir()
 	write(t, dir, "inspect.json", string(inspect))
 	docker := write(t, dir, "docker",
-		"#!/bin/sh\ncase $1 in ps) echo "+c.ID+";; inspect) cat "+dir+"/inspect.json;; *) exit 1;; esac\n")
+		"#!/bin/sh\ncase $1 in ps) echo "+c.ID+";; inspect) cat "+dir+"/inspect.json;; *) exit 1;; "+
+			"esac\n")
 	if err := os.Chmod(docker, 0o700); err != nil {
 		t.Fatal(err)
 	}

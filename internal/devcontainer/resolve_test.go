@@ -73,8 +73,9 @@ var resolveCases = []resolveCase{
 	{name: "compose with a folder", config: `{"dockerComposeFile": ["c.yml"], "service": "app", "workspaceFolder": "/w"}`, labels: ownLabels},
 	{name: "file in the workspace itself", config: `{"image": "x", "remoteEnv": {"ID": "${devcontainerId}"}}`, labels: ownLabels, file: ".devcontainer.json"},
 	{
-		name:   "odd text",
-		config: "\ufeff// c\n{'x': 1, \"image\": \"x\" \"remoteUser\": \"a\", \"remoteUser\": \"b\",, \"remoteEnv\": {\"A\": 1,}", labels: ownLabels,
+		name: "odd text",
+		config: "\ufeff// c\n{'x': 1, \"image\": \"x\" \"remoteUser\": \"a\", \"remoteUser\": " +
+			"\"b\",, \"remoteEnv\": {\"A\": 1,}", labels: ownLabels,
 	},
 }
 

@@ -67,7 +67,8 @@ func TestSummarySources(t *testing.T) {
 		}
 	}
 	s := summaryOf(t, `{"dockerComposeFile": "c.yml", "service": "app"}`, map[string]string{
-		".devcontainer/c.yml": "services: {app: {image: x, volumes: ['/:/host', {type: bind, source: /etc, target: /e}], privileged: true, pid: host}, db: {devices: [/dev/kvm]}}",
+		".devcontainer/c.yml": "services: {app: {image: x, volumes: ['/:/host', {type: bind, source: " +
+			"/etc, target: /e}], privileged: true, pid: host}, db: {devices: [/dev/kvm]}}",
 	})
 	for _, want := range []SummaryLine{
 		{"service app: image", "x"},

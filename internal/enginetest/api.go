@@ -51,8 +51,7 @@ func (e *Engine) load(tb testing.TB, images []string) {
 	if len(images) == 0 {
 		return
 	}
-	// the images are constants of the test
-	save := exec.CommandContext(tb.Context(), "docker", append([]string{"save"}, images...)...) //nolint:gosec
+	save := exec.CommandContext(tb.Context(), "docker", append([]string{"save"}, images...)...) //nolint:gosec // the images are constants of the test
 	var stderr strings.Builder
 	save.Stderr = &stderr
 	archive, err := save.StdoutPipe()

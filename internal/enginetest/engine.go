@@ -56,8 +56,7 @@ func Start(tb testing.TB, opts Options) *Engine {
 	tb.Helper()
 	requireHost(tb)
 	sweep(tb)
-	// if the test is killed, the next one must find the directory
-	dir, err := os.MkdirTemp("", prefix) //nolint:usetesting
+	dir, err := os.MkdirTemp("", prefix) //nolint:usetesting // if the test is killed, the next one must find the directory
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -117,8 +116,7 @@ func (e *Engine) lockDir() error {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("lock the engine's directory: %w", err)
 	}
-	// other users may use the socket
-	return errors.Join(os.Chmod(e.dir, 0o755), os.Rename(next, lockOf(e.dir))) //nolint:gosec
+	return errors.Join(os.Chmod(e.dir, 0o755), os.Rename(next, lockOf(e.dir))) //nolint:gosec // other users may use the socket
 }
 
 func lockOf(dir string) string { return filepath.Join(dir, "lock") }
@@ -133,9 +131,11 @@ func (e *Engine) configure(tb testing.TB) error {
 		hosts = append(hosts, "tcp://"+e.tcp)
 	}
 	config := map[string]any{
-		"hosts": hosts, "tls": false, "group": fmt.Sprint(e.opts.Group), "live-restore": e.opts.LiveRestore,
-		"data-root": e.path("data"), "exec-root": e.path("exec"), "pidfile": e.path("docker.pid"),
-		"bridge": bridgeOf(e.dir), "iptables": false, "ip-masq": false, "ip-forward": false, "userland-proxy": false,
+		"hosts": hosts, "tls": false, "group": fmt.Sprint(e.opts.Group),
+		"live-restore": e.opts.LiveRestore,
+		"data-root":    e.path("data"), "exec-root": e.path("exec"), "pidfile": e.path("docker.pid"),
+		"bridge": bridgeOf(e.dir), "iptables": false, "ip-masq": false, "ip-forward": false,
+		"userland-proxy": false,
 	}
 	if e.opts.RemapUsers {
 		remap, err := e.writeSubIDs()
@@ -192,8 +192,7 @@ func (e *Engine) addBridge() error {
 }
 
 func run(name string, args ...string) error {
-	// it ends soon, and the name is constant
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil { //nolint:noctx,gosec
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil { //nolint:noctx,gosec // it ends soon, and the name is constant
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return nil

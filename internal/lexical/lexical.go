@@ -72,7 +72,8 @@ func Contains(dir, name string) bool {
 const maxSuggested = 128
 
 // Closest returns the candidate that name is most likely a misspelling of, or "" if none is close
-// enough. The edit distance between the normalized names may be a third of the length of name, or 1.
+// enough. The edit distance between the normalized names may be a third of the length of name, or
+// 1.
 func Closest(name string, candidates []string) string {
 	if len(name) > maxSuggested {
 		return ""

@@ -14,7 +14,8 @@ import (
 
 func socketPair(t *testing.T) [2]int {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,8 @@ malformed
 25 1 0:22 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 30 1 0:25 / /x - `
 	got := slices.Collect(Mounts([]byte(table)))
-	if len(got) != 2 || got[0].Root != "/mnt1" || got[0].Point != "/mnt 2" || got[0].FSType != "ext3" ||
+	if len(got) != 2 || got[0].Root != "/mnt1" || got[0].Point != "/mnt 2" ||
+		got[0].FSType != "ext3" ||
 		!slices.Equal(got[1].Options, []string{"rw", "memory"}) {
 		t.Errorf("Mounts returned %+v", got)
 	}

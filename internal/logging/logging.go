@@ -2,8 +2,9 @@
 //
 //	{"level":"info","time":"2026-03-01T12:00:00.123456789Z","event":"ready","socket":"/run/dray.sock"}
 //
-// The event is a short, fixed phrase; variable parts are fields. No field contains possible secrets:
-// inputs, outputs, values of variables, tokens. Their names, ids or sizes are logged instead.
+// The event is a short, fixed phrase; variable parts are fields. No field contains possible
+// secrets: inputs, outputs, values of variables, tokens. Their names, ids or sizes are logged
+// instead.
 package logging
 
 import (
@@ -14,8 +15,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// New returns a logger that writes events of the level and above to w, each with one Write. It is safe
-// for concurrent use. Errors of w are ignored: a failed log must not fail a call.
+// New returns a logger that writes events of the level and above to w, each with one Write. It is
+// safe for concurrent use. Errors of w are ignored: a failed log must not fail a call.
 func New(w io.Writer, level zapcore.Level) *zap.Logger {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		LevelKey:       "level",

@@ -209,7 +209,10 @@ func TestRoute(t *testing.T) {
 			rule: RuleProjectFallback, kind: dray.KindContainer, container: "api",
 		},
 		{
-			name: "a tool of host beside a devcontainer", folders: app, req: call{Workspace: "/home/me/app", Tool: dray.Requirement{Kind: dray.RequireHost}},
+			name: "a tool of host beside a devcontainer", folders: app, req: call{
+				Workspace: "/home/me/app",
+				Tool:      dray.Requirement{Kind: dray.RequireHost},
+			},
 			rule: RuleTool, kind: dray.KindHost, workspace: "/home/me/app",
 		},
 		{

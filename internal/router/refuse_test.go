@@ -118,7 +118,10 @@ func TestRouteRefuses(t *testing.T) {
 			"a tool that requires a container, sent to the host",
 			Rules{},
 			[]string{"/a"},
-			call{Workspace: "/a", Environment: dray.ChooseHost, Tool: dray.Requirement{Kind: dray.RequireContainer}},
+			call{
+				Workspace: "/a", Environment: dray.ChooseHost,
+				Tool: dray.Requirement{Kind: dray.RequireContainer},
+			},
 			dray.CodeRouteConflict,
 			[]string{RuleCallEnvironment, RuleTool},
 		},

@@ -43,7 +43,8 @@ func TestCandidates(t *testing.T) { // RT-03
 			t.Errorf("candidate %+v", c)
 		}
 	}
-	want := "call.container call.environment plan.override project.override tool.environment devcontainer.nearest plan.fallback project.fallback"
+	want := "call.container call.environment plan.override project.override tool.environment " +
+		"devcontainer.nearest plan.fallback project.fallback"
 	if got := strings.Join(rules, " "); got != want {
 		t.Errorf("got %s", got)
 	}

@@ -55,7 +55,8 @@ func FuzzParseOutput(f *testing.F) {
 	})
 }
 
-// A real shell runs the probe, with and without cat, and each probe has a marker of its own (EX-07).
+// A real shell runs the probe, with and without cat, and each probe has a marker of its own
+// (EX-07).
 func TestProbeWithShell(t *testing.T) {
 	for _, kind := range []string{"", "none", "no such kind"} {
 		if _, ok := New(kind); ok {

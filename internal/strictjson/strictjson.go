@@ -29,8 +29,8 @@ var options = json.JoinOptions(
 	json.WithUnmarshalers(json.UnmarshalFromFunc(rejectNull)),
 )
 
-// rejectNull is called before each value is decoded. The decoder itself would decode null as the zero
-// value.
+// rejectNull is called before each value is decoded. The decoder itself would decode null as the
+// zero value.
 func rejectNull(dec *jsontext.Decoder, _ any) error {
 	if dec.PeekKind() == 'n' {
 		return errNull

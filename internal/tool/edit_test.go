@@ -316,7 +316,8 @@ func TestApplyPatch(t *testing.T) {
 		},
 		{
 			"of git", ten,
-			"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -2,3 +2,3 @@ func\n 2\n-3\n+three\n 4\n", strings.Replace(ten, "3", "three", 1), "", "",
+			"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -2,3 +2,3 @@ func\n " +
+				"2\n-3\n+three\n 4\n", strings.Replace(ten, "3", "three", 1), "", "",
 		},
 		{
 			"without a header", ten, "@@ -2,3 +2,3 @@\n 2\n-3\n+three\n 4\n",
@@ -446,7 +447,8 @@ func TestParsePatchRefuses(t *testing.T) {
 		},
 		"a mode": {"diff --git a/x b/x\nold mode 100644\nnew mode 100755\n--- a/x\n+++ b/x\n" +
 			change, "write_file"},
-		"binary":        {"diff --git a/x b/x\nindex 1234567..7654321 100644\nBinary files a/x and b/x differ\n", "write_file"},
+		"binary": {"diff --git a/x b/x\nindex 1234567..7654321 100644\nBinary files a/x and " +
+			"b/x differ\n", "write_file"},
 		"changes not":   {"@@ -1,1 +1,1 @@\n a\n", "no changes"},
 		"a bad header":  {"@@ -x +1 @@\n-a\n", "unified diff"},
 		"no hunk lines": {"@@ -1,1 +1,1 @@\n", "unified diff"},

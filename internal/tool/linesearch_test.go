@@ -234,7 +234,8 @@ func TestLongLines(t *testing.T) {
 }
 
 func BenchmarkLineSearch(b *testing.B) {
-	text := bytes.Repeat([]byte("func (s *server) walk(name string) (response, []byte, error) {\n\treturn nil\n}\n\n"), 1<<14)
+	text := bytes.Repeat([]byte("func (s *server) walk(name string) (response, []byte, error) "+
+		"{\n\treturn nil\n}\n\n"), 1<<14)
 	for _, pattern := range []string{"nowhere", `\bWalk\b`, "(?i)nowhere", `func \(\w+ \*client\)`} {
 		b.Run(pattern, func(b *testing.B) {
 			p, err := newLinePattern(pattern)

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is a registry whose tools run on this host. exec finds the tool of a call, as intake does,
-// and runs it.
+// fixture is a registry whose tools run on this host. exec finds the tool of a call, as intake
+// does, and runs it.
 type fixture struct {
 	tools  *Registry
 	exec   dray.Executor
@@ -114,7 +114,8 @@ func defined(t testing.TB, r *Registry, name string, commands ...commandTool) *d
 	return nil
 }
 
-// replaced returns an executor of calls of d that maps their paths around next in place of the tool.
+// replaced returns an executor of calls of d that maps their paths around next in place of the
+// tool.
 func replaced(d *definition, next dray.ExecutorFunc) dray.Executor {
 	d.run = next
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,

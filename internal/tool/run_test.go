@@ -300,7 +300,8 @@ func TestSync_TypedInput(t *testing.T) {
 	if _, err := dray.RunTool.Execute(t.Context(), call, dray.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if req := c.asked[0]; !c.pushed || !req.DryRun || len(req.Paths) != 1 || req.Paths[0] != "/ws/<a>" {
+	if req := c.asked[0]; !c.pushed || !req.DryRun || len(req.Paths) != 1 ||
+		req.Paths[0] != "/ws/<a>" {
 		t.Errorf("asked %+v", req)
 	}
 }

@@ -368,7 +368,8 @@ func TestFetch_Targets(t *testing.T) {
 				w.put(name, content)
 			}
 			r, err := w.Fetch(t.Context(), w.box, tc.req)
-			if got := refusedCodes(r); !slices.Equal(got, tc.refused) || (err != nil) != (tc.refused != nil) {
+			if got := refusedCodes(r); !slices.Equal(got, tc.refused) ||
+				(err != nil) != (tc.refused != nil) {
 				t.Errorf("got %v, %v", got, err)
 			}
 			w.wantRoot(tc.want)

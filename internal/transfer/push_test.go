@@ -117,7 +117,8 @@ func TestPush(t *testing.T) {
 			}
 			tc.req.Workspace = home
 			r, err := w.Push(t.Context(), w.box, tc.req)
-			if got := refusedCodes(r); !slices.Equal(got, tc.refused) || (err != nil) != (tc.refused != nil) {
+			if got := refusedCodes(r); !slices.Equal(got, tc.refused) ||
+				(err != nil) != (tc.refused != nil) {
 				t.Errorf("got %+v, %v", r, err)
 			}
 			wantFiles(t, filepath.Join(w.box.base, "ws"), tc.want)
@@ -154,7 +155,8 @@ func TestPush_Mount(t *testing.T) {
 		func(c *Config) { c.Trusted = func(context.Context, string) bool { return true } })
 	write(t, host+"/a", "alpha")
 	r, err := w.Push(t.Context(), w.box, Request{Paths: []string{"a"}, Workspace: host})
-	if dray.CodeOf(err) != dray.CodeSyncRefused || !slices.Equal(refusedCodes(r), []string{"a denied"}) {
+	if dray.CodeOf(err) != dray.CodeSyncRefused ||
+		!slices.Equal(refusedCodes(r), []string{"a denied"}) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }

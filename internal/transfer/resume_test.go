@@ -121,11 +121,12 @@ func testResumeAnyPoint(t *testing.T) {
 		for again := range 12 {
 			budgets := []int{at, again, -1}
 			opened := 0
-			r, err := newResumableTree(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
-				s := &scripted{files: someFiles, held: held, budget: budgets[opened], fault: errAgent}
-				opened++
-				return s, nil
-			})
+			r, err := newResumableTree(t.Context(),
+				func(held map[string]dray.PartialFile) (dray.Tree, error) {
+					s := &scripted{files: someFiles, held: held, budget: budgets[opened], fault: errAgent}
+					opened++
+					return s, nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,10 +154,11 @@ func testResumeLastAttempt(t *testing.T) {
 		"something else":  {errors.New("odd"), 1},
 	} {
 		opened := 0
-		r, err := newResumableTree(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
-			opened++
-			return &scripted{files: someFiles, held: held, budget: 4, fault: tc.fault}, nil
-		})
+		r, err := newResumableTree(t.Context(),
+			func(held map[string]dray.PartialFile) (dray.Tree, error) {
+				opened++
+				return &scripted{files: someFiles, held: held, budget: 4, fault: tc.fault}, nil
+			})
 		if err == nil {
 			_, err = readAll(r, nil)
 		}
@@ -190,13 +192,14 @@ func testResumeFileChanged(t *testing.T) {
 		},
 	} {
 		opened := 0
-		r, err := newResumableTree(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
-			s := &scripted{files: someFiles, held: held, budget: 13, fault: errAgent} // within d/c
-			if opened++; opened > 1 {
-				s.files, s.budget = second, -1
-			}
-			return s, nil
-		})
+		r, err := newResumableTree(t.Context(),
+			func(held map[string]dray.PartialFile) (dray.Tree, error) {
+				s := &scripted{files: someFiles, held: held, budget: 13, fault: errAgent} // within d/c
+				if opened++; opened > 1 {
+					s.files, s.budget = second, -1
+				}
+				return s, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,13 +226,14 @@ func testResumeRandomTrees(t *testing.T) {
 			files["d/"] = ""
 		}
 		opened := 0
-		r, err := newResumableTree(t.Context(), func(held map[string]dray.PartialFile) (dray.Tree, error) {
-			budget := -1
-			if opened++; opened < maxAttemptsPerTree {
-				budget = by.IntN(60)
-			}
-			return &scripted{files: files, held: held, budget: budget, fault: errAgent}, nil
-		})
+		r, err := newResumableTree(t.Context(),
+			func(held map[string]dray.PartialFile) (dray.Tree, error) {
+				budget := -1
+				if opened++; opened < maxAttemptsPerTree {
+					budget = by.IntN(60)
+				}
+				return &scripted{files: files, held: held, budget: budget, fault: errAgent}, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

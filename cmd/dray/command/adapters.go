@@ -50,8 +50,8 @@ func supervisorLaunch() (process.SupervisorConfig, error) {
 	}, nil
 }
 
-// devcontainerCLI returns the absolute path of the reference CLI, the configured one or that in PATH
-// (EX-05). If it is missing, devcontainerCLI returns the configured name with the error.
+// devcontainerCLI returns the absolute path of the reference CLI, the configured one or that in
+// PATH (EX-05). If it is missing, devcontainerCLI returns the configured name with the error.
 func devcontainerCLI(cfg *config.Config) (string, error) {
 	name := cfg.Devcontainer.CLI
 	if name == "" {

@@ -206,7 +206,8 @@ the rewritten text; with --raw it prints the original text.`,
 	}
 	a.jsonFlag(cmd)
 	cmd.Flags().StringVar(&stream, "output", "", "print the captured `stream`: stdout or stderr")
-	cmd.Flags().BoolVar(&raw, "raw", false, "with --output, print the text before paths were rewritten")
+	cmd.Flags().BoolVar(&raw, "raw", false,
+		"with --output, print the text before paths were rewritten")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		switch {
 		case raw && stream == "":

@@ -77,8 +77,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.calls = call.NewRegistry(call.Options{
 		Executor: d.newExecutor(cfg), Open: d.captures.OpenAuto, Log: log,
 	})
-	// the requests of the server outlive ctx, which bounds only the start
-	d.server, err = api.New(api.Config{ //nolint:contextcheck
+	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
 		Intake: &call.Intake{
 			Tools: tools, Router: rules, Environments: d.environments, MaxTimeout: cfg.Limits.MaxTimeout,
 		},
@@ -88,7 +87,8 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	return err
 }
 
-// nearest returns the workspace of a directory. The router gets it before the workspaces are opened.
+// nearest returns the workspace of a directory. The router gets it before the workspaces are
+// opened.
 func (d *daemon) nearest(dir, root string) (folder string, ok bool) {
 	return d.workspaces.Nearest(dir, root)
 }
@@ -214,8 +214,8 @@ func (d *daemon) close(ctx context.Context) error {
 	return err
 }
 
-// syncTimeoutMargin is added to sandbox.timeout for calls of the tool sync, so that the more specific
-// timeout of the sync elapses first.
+// syncTimeoutMargin is added to sandbox.timeout for calls of the tool sync, so that the more
+// specific timeout of the sync elapses first.
 const syncTimeoutMargin = 30 * time.Second
 
 // openTransfer opens the sandbox root. It fails if the root is unusable.

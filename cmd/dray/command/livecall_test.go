@@ -224,7 +224,8 @@ func TestExec_DaemonKilled(t *testing.T) {
 	pid := r.pid(t)
 	pids := daemonPIDs(h.state)
 	_ = syscall.Kill(pids[len(pids)-1], syscall.SIGKILL)
-	if code := r.exit(t); code != 125 || !strings.Contains(r.err.String(), "the connection to the daemon was lost") {
+	if code := r.exit(t); code != 125 ||
+		!strings.Contains(r.err.String(), "the connection to the daemon was lost") {
 		t.Errorf("exit code %d: %s", code, r.err.String())
 	}
 	waitGone(t, pid)

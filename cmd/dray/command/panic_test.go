@@ -32,7 +32,8 @@ func newSingleSlotDaemon(t *testing.T) *singleSlotDaemon {
 	t.Helper()
 	state, folder := filepath.Join(t.TempDir(), "state"), t.TempDir()
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	text := fmt.Sprintf("limits: {concurrent: 1, queue: 0, grace: 100ms}\nhost: {roots: [%s]}\nengine: {host: \"unix:///nowhere/docker.sock\"}\n", folder)
+	text := fmt.Sprintf("limits: {concurrent: 1, queue: 0, grace: 100ms}\nhost: {roots: "+
+		"[%s]}\nengine: {host: \"unix:///nowhere/docker.sock\"}\n", folder)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

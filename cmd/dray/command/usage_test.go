@@ -73,7 +73,8 @@ func TestUsageErrors(t *testing.T) {
 		t.Run(tt.line, func(t *testing.T) {
 			code, stdout, stderr, state := invoke(t, strings.Fields(tt.line)...)
 			if code != tt.code || !regexp.MustCompile(tt.stderr).MatchString(stderr) || stdout != "" {
-				t.Errorf("exit code %d, want %d; stderr %q, want %s; stdout %q", code, tt.code, stderr, tt.stderr,
+				t.Errorf("exit code %d, want %d; stderr %q, want %s; stdout %q", code, tt.code, stderr,
+					tt.stderr,
 					stdout)
 			}
 			if _, err := os.Lstat(state); err == nil {

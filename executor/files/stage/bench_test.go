@@ -54,8 +54,7 @@ func BenchmarkWriteTree(b *testing.B) {
 					b.SetBytes(int64(c.files * c.size))
 					for b.Loop() {
 						b.StopTimer()
-						// each round has a new directory, on a chosen file system
-						dir, err := os.MkdirTemp(base, "dray-stage-bench-") //nolint:usetesting
+						dir, err := os.MkdirTemp(base, "dray-stage-bench-") //nolint:usetesting // each round has a new directory, on a chosen file system
 						if err != nil {
 							b.Fatal(err)
 						}

@@ -67,7 +67,8 @@ func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item) er
 	case it.dir && exists != absent:
 		return unix.ENOTDIR
 	case it.dir:
-		if _, err := t.stagedDir(it.name, (*stagingDir).getDir); err != nil { // it existed when the tree was received
+		if _, err := t.stagedDir(it.name, (*stagingDir).
+			getDir); err != nil { // it existed when the tree was received
 			return err
 		}
 	case exists == directory:

@@ -4,8 +4,8 @@
 // root. Then it writes a journal there, which lists every file and directory of the tree. When the
 // journal is on the disk, the write is decided. The commit is a series of renames from the staging
 // directory to the same names beneath the root. A directory that is new there is renamed with all
-// its content. A file that replaces another is exchanged with it in one step, so that the old one is
-// available until the end, and an error rolls all renames back.
+// its content. A file that replaces another is exchanged with it in one step, so that the old one
+// is available until the end, and an error rolls all renames back.
 //
 //	receive   contents, sizes, digests         to the staging directory, without a lock
 //	plan      what exists, what to rename      with the root locked

@@ -114,7 +114,8 @@ func TestReadOnly(t *testing.T) {
 // Writes to mounts inside the root are refused: they could not be atomic (SY-03, SY-06).
 func TestMountsAreRefused(t *testing.T) {
 	dir := mounted(t, "mode=700")
-	sh(t, dir, "mkdir -p root/sub root/other outside; printf old >root/old; printf f >root/file; printf o >outside/o")
+	sh(t, dir, "mkdir -p root/sub root/other outside; printf old >root/old; printf f >root/file; "+
+		"printf o >outside/o")
 	// on the same file system
 	for from, to := range map[string]string{"outside": "root/sub", "outside/o": "root/file"} {
 		if err := syscall.Mount(dir+"/"+from, dir+"/"+to, "", syscall.MS_BIND, ""); err != nil {
@@ -148,7 +149,8 @@ func TestFailedCommitIsRolledBack(t *testing.T) {
 	t.Cleanup(func() { sh(t, dir, "chattr -i z") })
 	before := contentOf(t, dir)
 	for _, last := range []string{"z/replaced", "z/created", "z/new/created"} {
-		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"), file("created", "new"),
+		_, err := writeTree(t, dir, dray.WriteTreeOptions{}, file("replaced", "new"),
+			file("created", "new"),
 			file("link", "new"), file("d/replaced", "new"),
 			file("d/e/f/created", "new"), mkdir("empty"), file(last, "new"))
 		wantCode(t, last, err, dray.CodeDenied)

@@ -19,8 +19,8 @@ import (
 	"github.com/dray-dev/dray/internal/linux"
 )
 
-// A journal lists the content of a staging directory. Each name beneath its tree is the name beneath
-// the root. The format is
+// A journal lists the content of a staging directory. Each name beneath its tree is the name
+// beneath the root. The format is
 //
 //	header, stamp, { kind, name, for files: size, SHA-256 } ..., SHA-256 of all before
 //
@@ -146,8 +146,8 @@ func (d *decoder) item() *item {
 }
 
 // maxRecoverWait bounds the wait of a recovery for the lock of its root. Commits hold it briefly.
-// Any process that can open the directory, such as a tool in a container that mounts it, can hold it
-// for ever, and must not prevent the daemon from starting.
+// Any process that can open the directory, such as a tool in a container that mounts it, can hold
+// it for ever, and must not prevent the daemon from starting.
 const maxRecoverWait = 5 * time.Second
 
 // Recover cleans up beneath a root after processes that died: it completes staging directories with
@@ -190,8 +190,8 @@ type staleDir struct {
 	journal *journal
 }
 
-// findStale returns the staging directories with a journal, the oldest commit first. It removes those
-// without.
+// findStale returns the staging directories with a journal, the oldest commit first. It removes
+// those without.
 func findStale(r resolver, root int) ([]staleDir, error) {
 	names, err := list(root)
 	if err != nil {
@@ -282,8 +282,8 @@ func (s staleDir) complete(ctx context.Context) error {
 }
 
 // resumeItem adds an item that is still in the staging directory as it was staged. An item that is
-// not there was renamed, and its name there may be that of the file that it replaced. If an existing
-// directory was removed at the destination, its items are not written.
+// not there was renamed, and its name there may be that of the file that it replaced. If an
+// existing directory was removed at the destination, its items are not written.
 func (t *transaction) resumeItem(ctx context.Context, it *item) error {
 	above, base := split(it.name)
 	if it.dir && t.byName[it.name] != nil || t.byName[above] == nil {

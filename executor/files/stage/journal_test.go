@@ -147,7 +147,8 @@ func TestRecover_Order(t *testing.T) {
 		interrupt(t, dir, 1, file("x", "interrupted"), file("y", "interrupted"))
 		mustWrite(t, dir, file("x", "last"))
 		recoverIn(t, dir)
-		if got := contentOf(t, dir); got["x"] != "-rw------- last" || got["y"] != "-rw------- interrupted" {
+		if got := contentOf(t, dir); got["x"] != "-rw------- last" ||
+			got["y"] != "-rw------- interrupted" {
 			t.Errorf("got %v", got)
 		}
 	}

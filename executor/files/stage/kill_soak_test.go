@@ -143,7 +143,8 @@ had written its journal. Then the write was recovered; some of these recoveries 
 followed by another (*recoveries killed*). *New* counts the times when every file was of the tree
 that was being written, *old* when every file was of the tree before, *left* the staging
 directories that remained.`,
-	Target: "every file is of one tree, which is the new one if the journal was complete; nothing is left",
+	Target: "every file is of one tree, which is the new one if the journal was complete; nothing " +
+		"is left",
 	Columns: []string{
 		"where", "kills", "complete journals", "recoveries killed", "new", "old", "left",
 	},

@@ -30,7 +30,8 @@ func openRoot(t testing.TB, dir string) *os.File {
 	return root
 }
 
-func writeTree(t testing.TB, dir string, how dray.WriteTreeOptions, list ...made) ([]dray.WrittenFile,
+func writeTree(t testing.TB, dir string, how dray.WriteTreeOptions,
+	list ...made) ([]dray.WrittenFile,
 	error,
 ) {
 	t.Helper()
@@ -123,8 +124,7 @@ func wantCode(t testing.TB, what string, err error, code dray.Code) {
 // processes to the same disk.
 func scratch(t testing.TB) string {
 	t.Helper()
-	// t.TempDir cannot choose a file system
-	dir, err := os.MkdirTemp("/dev/shm", "dray-stage-test-") //nolint:usetesting
+	dir, err := os.MkdirTemp("/dev/shm", "dray-stage-test-") //nolint:usetesting // t.TempDir cannot choose a file system
 	if err != nil {
 		return t.TempDir()
 	}

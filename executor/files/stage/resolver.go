@@ -20,8 +20,8 @@ type resolver struct{ noOpenat2 bool }
 
 func newResolver() resolver { return resolver{noOpenat2: !linux.HasOpenat2()} }
 
-// open opens a name of one or more components, none of which may be a symlink or a mount point. With
-// O_PATH the last one may be a symlink, which is opened itself. It never blocks on a FIFO.
+// open opens a name of one or more components, none of which may be a symlink or a mount point.
+// With O_PATH the last one may be a symlink, which is opened itself. It never blocks on a FIFO.
 func (r resolver) open(dir int, name string, flags int) (int, error) {
 	flags |= unix.O_NOFOLLOW
 	if flags&unix.O_PATH == 0 { // openat2 refuses the two with O_PATH
@@ -180,9 +180,9 @@ func digestOf(ctx context.Context, fd int, buf []byte) (sum digest, err error) {
 // directory, so few are in use at a time.
 const maxCachedDirs = 128
 
-// dirCache has open directories beneath a base directory, by name. With maxOpen the fd of a directory
-// is valid until the next get. Without it the fd is valid until close, and each directory is opened
-// from its parent, so that all of them are one hierarchy.
+// dirCache has open directories beneath a base directory, by name. With maxOpen the fd of a
+// directory is valid until the next get. Without it the fd is valid until close, and each directory
+// is opened from its parent, so that all of them are one hierarchy.
 type dirCache struct {
 	resolver
 	base    int

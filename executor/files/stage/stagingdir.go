@@ -50,12 +50,11 @@ func (t *transaction) stagedDir(name string, from func(*stagingDir, string) (int
 	return fd, opError("make the directory", name, err)
 }
 
-// newStagingDir creates and locks a staging directory. A recovery may remove it before it is locked;
-// then newStagingDir creates another one.
+// newStagingDir creates and locks a staging directory. A recovery may remove it before it is
+// locked; then newStagingDir creates another one.
 func newStagingDir(r resolver, root int) (*stagingDir, error) {
 	for {
-		// a name that exists is not used; nothing depends on its secrecy
-		name := Prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec
+		name := Prefix + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name that exists is not used; nothing depends on its secrecy
 		err := unix.Mkdirat(root, name, dirMode)
 		if errors.Is(err, unix.EEXIST) {
 			continue
@@ -232,8 +231,8 @@ func pause(ctx context.Context, d time.Duration) error {
 // maxSweep is the maximum depth of a staging directory. A deeper one was not made by dray.
 const maxSweep = tree.MaxName/2 + 2
 
-// sweep removes the staging directory. It removes the journal first, so that a crash in between does
-// not leave a commit that looks incomplete.
+// sweep removes the staging directory. It removes the journal first, so that a crash in between
+// does not leave a commit that looks incomplete.
 func (s *stagingDir) sweep() {
 	err := linux.Unlink(s.dir, journalName, 0)
 	if err != nil && !errors.Is(err, unix.ENOENT) || s.removeContent(s.dir, maxSweep) != nil {

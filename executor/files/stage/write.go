@@ -46,8 +46,8 @@ type item struct {
 //
 // WriteTree fails with path_invalid for names that lead out of the root or through symlinks or
 // mounts, or where a file would replace a directory or the reverse; with denied, disk_full,
-// limit_exceeded (open files), transfer_failed, or with the error of the tree. Only an error that is
-// ErrCommitIncomplete means that something was written. The end of the context cancels the write
+// limit_exceeded (open files), transfer_failed, or with the error of the tree. Only an error that
+// is ErrCommitIncomplete means that something was written. The end of the context cancels the write
 // until the journal is written.
 func WriteTree(ctx context.Context, root *os.File, source dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
@@ -111,8 +111,7 @@ func (t *transaction) receive(ctx context.Context, source dray.Tree) error {
 			return err
 		}
 		e, err := source.Next()
-		// a wrapped io.EOF is the end of something else, such as the agent
-		if err == io.EOF { //nolint:errorlint
+		if err == io.EOF { //nolint:errorlint // a wrapped io.EOF is the end of something else, such as the agent
 			return nil
 		}
 		if err != nil {
@@ -198,7 +197,8 @@ func (t *transaction) statDir(name string) (kind, error) {
 
 func (t *transaction) file(ctx context.Context, e dray.TreeEntry, content io.Reader) error {
 	if e.Offset != 0 || e.Size < 0 {
-		return dray.Errorf(dray.CodeTransferFailed, "%q has the offset %d and the size %d: the file is incomplete",
+		return dray.Errorf(dray.CodeTransferFailed,
+			"%q has the offset %d and the size %d: the file is incomplete",
 			e.Name, e.Offset, e.Size)
 	}
 	if t.byName[e.Name] != nil {
@@ -362,8 +362,7 @@ func eachPiece(ctx context.Context, it *item, content io.Reader, free <-chan []b
 
 // truncatedError returns the error for a content that ends before its size.
 func truncatedError(it *item, err error) error {
-	// those of io.ReadFull; a wrapped one is the end of something else
-	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // those of io.ReadFull; a wrapped one is the end of something else
 		return dray.Errorf(dray.CodeTransferFailed, "%q ended before its %d bytes", it.name, it.size)
 	}
 	return err
@@ -431,9 +430,10 @@ func checkName(name string) error {
 	return nil
 }
 
-// ErrCommitIncomplete is returned if a commit failed and could not be rolled back. The journal stays,
-// and the next commit or recovery beneath the same root completes it.
-var ErrCommitIncomplete = errors.New("the write was interrupted and will be completed from its journal")
+// ErrCommitIncomplete is returned if a commit failed and could not be rolled back. The journal
+// stays, and the next commit or recovery beneath the same root completes it.
+var ErrCommitIncomplete = errors.New("the write was interrupted and will be completed from its " +
+	"journal")
 
 // ErrConflict is returned if a file that was unchanged, and so was not staged, was changed before
 // the commit. Nothing was written.
@@ -469,15 +469,19 @@ func classify(err error) (code dray.Code, hint string) {
 	case unix.ELOOP:
 		return dray.CodePathInvalid, "remove the symlink in the path, or choose another destination"
 	case unix.ENOTDIR, unix.EISDIR:
-		return dray.CodePathInvalid, "remove the file or directory that has the name already, or choose another destination"
+		return dray.CodePathInvalid,
+			"remove the file or directory that has the name already, or choose another destination"
 	case unix.EXDEV, unix.EBUSY:
-		return dray.CodePathInvalid, "choose a destination on the file system of the root, outside of mounts"
+		return dray.CodePathInvalid,
+			"choose a destination on the file system of the root, outside of mounts"
 	case unix.EEXIST:
-		return dray.CodePathInvalid, "remove the entry that has the name already; the file system may ignore case"
+		return dray.CodePathInvalid,
+			"remove the entry that has the name already; the file system may ignore case"
 	case unix.ENAMETOOLONG, unix.EINVAL, unix.EILSEQ:
 		return dray.CodePathInvalid, ""
 	case unix.EMFILE, unix.ENFILE:
-		return dray.CodeLimitExceeded, "raise the limit of open files (ulimit -n), or write fewer directories at once"
+		return dray.CodeLimitExceeded,
+			"raise the limit of open files (ulimit -n), or write fewer directories at once"
 	case unix.EFBIG:
 		return dray.CodeLimitExceeded, ""
 	default:

@@ -25,8 +25,7 @@ func TestWrappedEOFIsNotTheEnd(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	r = tree.NewReaderAny(bufio.NewReader(&sent), dray.TreeLimits{})
-	// the end of the tree is not wrapped
-	if _, err := r.Next(); err == nil || err == io.EOF { //nolint:errorlint
+	if _, err := r.Next(); err == nil || err == io.EOF { //nolint:errorlint // the end of the tree is not wrapped
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // Package tree is the stream format of a dray.Tree. [Send] writes one. [Reader] reads one that an
-// untrusted process wrote: it accepts only what was requested, validates every name, order, size and
-// count, and keeps only the names in memory.
+// untrusted process wrote: it accepts only what was requested, validates every name, order, size
+// and count, and keeps only the names in memory.
 //
 // A stream is the four bytes "drt1" and then records, each a letter and its fields. Numbers are
 // uvarints of encoding/binary; a text is its length and its bytes.
@@ -76,9 +76,11 @@ func Hint(code dray.Code) string {
 	case dray.CodeNotFound:
 		return "check whether the tool has written it, and where"
 	case dray.CodeLimitExceeded:
-		return "copy fewer files at once, or raise the limit in the configuration (sandbox.max_file, max_total, max_files, max_depth)"
+		return "copy fewer files at once, or raise the limit in the configuration (sandbox.max_file, " +
+			"max_total, max_files, max_depth)"
 	default:
-		return "repeat the call; if it fails again, check which program changes the files, and the container's memory"
+		return "repeat the call; if it fails again, check which program changes the files, and the " +
+			"container's memory"
 	}
 }
 

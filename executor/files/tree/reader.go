@@ -45,7 +45,10 @@ func NewReader(r *bufio.Reader, what dray.ReadTreeOptions) (*Reader, error) {
 
 // NewReaderAny is NewReader for a tree with any names.
 func NewReaderAny(r *bufio.Reader, limits dray.TreeLimits) *Reader {
-	return &Reader{fieldReader: fieldReader{in: r}, validator: newValidator(nil, dray.ReadTreeOptions{Limits: limits})}
+	return &Reader{
+		fieldReader: fieldReader{in: r},
+		validator:   newValidator(nil, dray.ReadTreeOptions{Limits: limits}),
+	}
 }
 
 // Next skips the rest of the current file and returns the next entry.
@@ -88,8 +91,7 @@ func (r *Reader) entry(letter byte) dray.TreeEntry {
 	if letter == recordRefused {
 		return dray.TreeEntry{Name: e.Name, Refused: r.reason(entryCodes)}
 	}
-	// at most fs.ModePerm
-	e.Mode = fs.FileMode(r.number(uint64(fs.ModePerm), "mode")) //nolint:gosec
+	e.Mode = fs.FileMode(r.number(uint64(fs.ModePerm), "mode")) //nolint:gosec // at most fs.ModePerm
 	if letter == recordFile {
 		r.file(&e)
 	}
@@ -164,8 +166,8 @@ func (r *Reader) consume(n int, err error) {
 	r.fail(err)
 }
 
-// advance reads the start of the next piece, unless the current one has bytes left. It reports false
-// at the end of the file and after an error.
+// advance reads the start of the next piece, unless the current one has bytes left. It reports
+// false at the end of the file and after an error.
 func (r *Reader) advance() bool {
 	if r.piece > 0 {
 		return true
@@ -384,7 +386,8 @@ func (v *validator) checkFile(e *dray.TreeEntry, declared int64) error {
 	switch {
 	case strings.ContainsFunc(e.Version, func(c rune) bool { return c <= ' ' || c > '~' }):
 		return protocolError("the version of %.200q is not printable", e.Name)
-	case e.Offset > e.Size || e.Offset > 0 && (e.Offset != partial.Bytes || e.Version != partial.Version):
+	case e.Offset > e.Size || e.Offset > 0 &&
+		(e.Offset != partial.Bytes || e.Version != partial.Version):
 		return protocolError("%.200q starts at byte %d, which was not requested", e.Name, e.Offset)
 	case declared > math.MaxInt64-e.Size:
 		return protocolError("the total size of the files overflows")

@@ -63,8 +63,7 @@ type sender struct {
 func (s *sender) entries(t dray.Tree) error {
 	for s.err == nil {
 		entry, err := t.Next()
-		// a wrapped io.EOF is the end of something else, such as the agent
-		if err == io.EOF { //nolint:errorlint
+		if err == io.EOF { //nolint:errorlint // a wrapped io.EOF is the end of something else, such as the agent
 			return nil
 		}
 		if err != nil {

@@ -24,9 +24,9 @@ const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 // probeTimeout bounds the connection attempt that tells a stale socket from one in use.
 const probeTimeout = 2 * time.Second
 
-// Listen opens the socket at path and creates a missing directory with mode 0700. It replaces a stale
-// socket and fails with conflict if a daemon listens on it. The lock file path.lock serializes
-// daemons that start at the same time.
+// Listen opens the socket at path and creates a missing directory with mode 0700. It replaces a
+// stale socket and fails with conflict if a daemon listens on it. The lock file path.lock
+// serializes daemons that start at the same time.
 //
 // Only the user of this process and root may connect. The connection of another user is closed and
 // reported to refused. Accepted connections are *Conn.
@@ -55,7 +55,8 @@ func checkPath(path string) error {
 	}
 	return dray.Errorf(dray.CodeInvalidRequest,
 		"the socket path has %d bytes, the maximum is %d: %s", len(path), maxPath, path).
-		WithHint("set server.socket to a shorter path such as %s, or use a state directory with a shorter path",
+		WithHint("set server.socket to a shorter path such as %s, or use a state directory with a "+
+			"shorter path",
 			suggestPath())
 }
 
@@ -68,8 +69,8 @@ func suggestPath() string {
 	return fmt.Sprintf("/run/user/%d/dray.sock", os.Geteuid())
 }
 
-// lockFile locks a file while it is open. The file is never removed: another daemon could lock a new
-// file of the same name.
+// lockFile locks a file while it is open. The file is never removed: another daemon could lock a
+// new file of the same name.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package eventlog is the bounded log of the events of one call.
 //
-// The tool is not slowed down by readers. Events have sequence numbers from 1, and each of any number
-// of readers starts after any of them. The newest 4 MiB of output are in memory, or 256 KiB while the
-// call has no reader. Older output is read from its capture. Output that is not captured is skipped,
-// which readers see from the offsets. Output is published at once, and in larger pieces if a tool
-// writes faster than that.
+// The tool is not slowed down by readers. Events have sequence numbers from 1, and each of any
+// number of readers starts after any of them. The newest 4 MiB of output are in memory, or 256 KiB
+// while the call has no reader. Older output is read from its capture. Output that is not captured
+// is skipped, which readers see from the offsets. Output is published at once, and in larger pieces
+// if a tool writes faster than that.
 package eventlog
 
 import (
@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	// maxPiece bounds the output in one event, and maxMessage the text of one progress event, in bytes.
+	// maxPiece bounds the output in one event, and maxMessage the text of one progress event, in
+	// bytes.
 	maxPiece   = 32 << 10
 	maxMessage = 1 << 10
-	// maxBuffered bounds the bytes in memory of a running call. maxBufferedUnread bounds those of a call
-	// without a reader so far: it fits in the processor's caches, which makes a flood of output cheap.
-	// maxBufferedEnded bounds those of an ended call.
+	// maxBuffered bounds the bytes in memory of a running call. maxBufferedUnread bounds those of a
+	// call without a reader so far: it fits in the processor's caches, which makes a flood of output
+	// cheap. maxBufferedEnded bounds those of an ended call.
 	maxBuffered       = 4 << 20
 	maxBufferedUnread = 256 << 10
 	maxBufferedEnded  = 64 << 10
@@ -36,8 +37,8 @@ const (
 // OpenFunc opens the captured output of the call from its beginning.
 type OpenFunc func(stream dray.Stream) (io.ReadSeekCloser, error)
 
-// Log is the events of one call. It is safe for concurrent use. Only Output can block, for a blocking
-// reader.
+// Log is the events of one call. It is safe for concurrent use. Only Output can block, for a
+// blocking reader.
 type Log struct {
 	open OpenFunc
 
@@ -181,8 +182,8 @@ func (l *Log) stateFrom(seq int64) (state, bool) {
 	return state{}, false
 }
 
-// appendOutput adds the beginning of p to the last entry or to a new one, as far as it fits into one
-// event, and returns the number of bytes added.
+// appendOutput adds the beginning of p to the last entry or to a new one, as far as it fits into
+// one event, and returns the number of bytes added.
 func (l *Log) appendOutput(stream dray.Stream, p []byte) int {
 	if !l.tailOpen || l.last().stream != stream {
 		l.push(entry{name: nameOf(stream), stream: stream, offset: l.sizes[stream], at: l.ring.end})
@@ -253,8 +254,8 @@ func (l *Log) changed() <-chan struct{} {
 	return l.wake
 }
 
-// BufferedOutput returns all output of a stream so far, and whether it is complete. It is incomplete
-// if a part of it is no longer in memory.
+// BufferedOutput returns all output of a stream so far, and whether it is complete. It is
+// incomplete if a part of it is no longer in memory.
 func (l *Log) BufferedOutput(stream dray.Stream) ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -309,8 +310,8 @@ func (l *Log) signalReaderMoved() {
 	}
 }
 
-// waitForReader blocks until the blocking reader, if there is one, is at most maxReaderLag behind. It
-// releases the lock meanwhile.
+// waitForReader blocks until the blocking reader, if there is one, is at most maxReaderLag behind.
+// It releases the lock meanwhile.
 func (l *Log) waitForReader() {
 	for l.blockingReader != nil && l.ring.end-l.blockingReader.at > maxReaderLag {
 		if l.moved == nil {
@@ -338,8 +339,8 @@ func waitStalled(moved <-chan struct{}) bool {
 	}
 }
 
-// ring has the newest bytes of a sequence that only grows. Positions count from the beginning of the
-// sequence; the bytes before start are overwritten. The buffer grows up to max bytes.
+// ring has the newest bytes of a sequence that only grows. Positions count from the beginning of
+// the sequence; the bytes before start are overwritten. The buffer grows up to max bytes.
 type ring struct {
 	buf        []byte
 	start, end int64

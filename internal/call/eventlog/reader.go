@@ -36,8 +36,8 @@ func (l *Log) Reader(after int64) *Reader {
 	return &Reader{log: l, next: after + 1}
 }
 
-// Next blocks until there is an event and returns it. It returns io.EOF after the end event, and the
-// cause of ctx when ctx ends. The body of the event is valid until the next call.
+// Next blocks until there is an event and returns it. It returns io.EOF after the end event, and
+// the cause of ctx when ctx ends. The body of the event is valid until the next call.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	for {
 		ev, pending, err := r.tryNext()
@@ -120,8 +120,8 @@ func (r *Reader) tryNext() (Event, *waitCondition, error) {
 	}
 }
 
-// take returns the next entry and sets r.piece to a copy of its bytes, or to nil if they are no longer
-// in memory.
+// take returns the next entry and sets r.piece to a copy of its bytes, or to nil if they are no
+// longer in memory.
 func (r *Reader) take() (entry, *waitCondition, error) {
 	l := r.log
 	l.mu.Lock()
