@@ -79,8 +79,10 @@ func checkLog(t *testing.T, s *Store) {
 			OR (i.status != 'running') != (e.seq IS NOT NULL) OR e.seq IS NOT NULL AND (e.invocation != i.id OR e.kind = 'begun')`: "0",
 		// The projection equals the events.
 		`SELECT count(*) FROM invocations i JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq
-			WHERE i.tool IS NOT b.body ->> '$.tool' OR i.principal IS NOT b.body ->> '$.principal' OR i.plan_id IS NOT b.body ->> '$.context.plan_id'
-			OR e.seq IS NOT NULL AND (i.status IS NOT e.body ->> '$.status' OR i.reason IS NOT e.body ->> '$.reason'
+			WHERE i.tool IS NOT b.body ->> '$.tool' OR i.principal IS NOT b.body ->> '$.principal'
+			OR i.plan_id IS NOT b.body ->> '$.context.plan_id'
+			OR e.seq IS NOT NULL AND (i.status IS NOT e.body ->> '$.status'
+			OR i.reason IS NOT e.body ->> '$.reason'
 			OR i.exit_code IS NOT e.body ->> '$.exit_code' OR i.duration IS NOT e.body ->> '$.duration_ns'
 			OR i.environment IS NOT nullif(e.body ->> '$.route.environment', '')
 			OR i.container_id IS NOT e.body ->> '$.metadata.container.id')`: "0",

@@ -13,27 +13,39 @@ import (
 // under an example's name.
 const contractKeys = `
 server.socket server.tcp server.tokens server.allowed_hosts server.allowed_origins server.max_body
-engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
-limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent limits.per_container limits.queue limits.drain
+engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease
+agent.transport
+limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent
+limits.per_container limits.queue limits.drain
 limits.capture limits.view limits.captures_disk limits.captures_keep
-sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_files sandbox.max_depth sandbox.timeout sandbox.deny sandbox.executable
+sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_files sandbox.max_depth
+sandbox.timeout sandbox.deny sandbox.executable
 host.env host.roots routing.override routing.fallback
 routing.plans.p.override routing.plans.p.fallback routing.plans.p.budget
-containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label containers.c.mappings
-tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.capabilities tools.timeout tools.output
+containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label
+containers.c.mappings
+tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment
+tools.capabilities tools.timeout tools.output
 tools.mapping tools.idempotent tools.results tools.rewrite_text tool_dirs
-audit.on_failure audit.keep audit.redact.patterns audit.redact.env retry.attempts retry.budget breaker.failures breaker.open
+audit.on_failure audit.keep audit.redact.patterns audit.redact.env retry.attempts retry.budget
+breaker.failures breaker.open
 policy.approval_lifetime trust.workspaces`
 
 // supported has the supported keys. The others are refused by name.
 const supported = `
-server.socket server.max_body engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease agent.transport
-limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent limits.per_container limits.queue
-limits.drain limits.capture limits.view limits.captures_disk limits.captures_keep host.env host.roots
-sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_files sandbox.max_depth sandbox.timeout sandbox.deny sandbox.executable
+server.socket server.max_body engine.host engine.context devcontainer.cli devcontainer.up_args
+devcontainer.local_env agent.lease agent.transport
+limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent
+limits.per_container limits.queue
+limits.drain limits.capture limits.view limits.captures_disk limits.captures_keep host.env
+host.roots
+sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_files sandbox.max_depth
+sandbox.timeout sandbox.deny sandbox.executable
 routing.override routing.fallback routing.plans.p.override routing.plans.p.fallback
-containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label containers.c.mappings
-tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment tools.timeout tools.output tools.mapping
+containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label
+containers.c.mappings
+tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment
+tools.timeout tools.output tools.mapping
 tools.results tools.rewrite_text trust.workspaces`
 
 // nested returns a key with a value in YAML: {a: {b: value}} for a.b, with elements of tools in a

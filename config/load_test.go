@@ -144,8 +144,9 @@ func outcome(t *testing.T, s source, bad bool) string {
 func TestDefaults(t *testing.T) {
 	c := source{}.mustLoad(t)
 	want := config.Limits{
-		Timeout: 120 * time.Second, MaxTimeout: time.Hour, Grace: 2 * time.Second, Concurrent: 256, PerContainer: 64, Queue: 1024,
-		Drain: 10 * time.Second, Capture: 50 << 20, View: 16 << 10, CapturesDisk: 10 << 30, CapturesKeep: 168 * time.Hour,
+		Timeout: 120 * time.Second, MaxTimeout: time.Hour, Grace: 2 * time.Second, Concurrent: 256,
+		PerContainer: 64, Queue: 1024, Drain: 10 * time.Second, Capture: 50 << 20, View: 16 << 10,
+		CapturesDisk: 10 << 30, CapturesKeep: 168 * time.Hour,
 	}
 	if c.Limits != want {
 		t.Errorf("limits are %+v, want %+v", c.Limits, want)

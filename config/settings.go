@@ -91,7 +91,7 @@ func namedKind[T any](s *schema, keys settingDefs, read func(d *decoder, v value
 func listKind(item valueKind) valueKind {
 	k := kindOf(arrayOf(item.schema), func(d *decoder, v value) []string {
 		return d.each(v, func(v value) string {
-			return item.read(d, v).(string) //nolint:forcetypeassert // an item is a text
+			return item.read(d, v).(string) //nolint:forcetypeassert,errcheck // an item is a text
 		})
 	})
 	k.form = commaForm

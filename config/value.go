@@ -164,27 +164,27 @@ func (r valueReader) jsonObject(v value) json.RawMessage {
 	if !w.write(v) {
 		return nil
 	}
-	return w.Bytes()
+	return w.out.Bytes()
 }
 
 // jsonWriter writes values as compact JSON. Its methods return false, and report the value, if it
 // has no JSON form.
 type jsonWriter struct {
 	*diagnostics
-	bytes.Buffer
+	out bytes.Buffer
 }
 
 func (w *jsonWriter) write(v value) bool {
 	switch v.shape {
 	case empty:
-		w.WriteString("null")
+		w.out.WriteString("null")
 		return true
 	case list:
 		return w.elements('[', ']', len(v.items), func(i int) bool { return w.write(v.items[i]) })
 	case object:
 		return w.elements('{', '}', len(v.fields), func(i int) bool {
-			writeJSONText(&w.Buffer, v.fields[i].name)
-			w.WriteByte(':')
+			writeJSONText(&w.out, v.fields[i].name)
+			w.out.WriteByte(':')
 			return w.write(v.fields[i].value)
 		})
 	default:
@@ -194,30 +194,30 @@ func (w *jsonWriter) write(v value) bool {
 
 func (w *jsonWriter) elements(first, last byte, n int, element func(i int) bool) bool {
 	ok := true
-	w.WriteByte(first)
+	w.out.WriteByte(first)
 	for i := range n {
 		if i > 0 {
-			w.WriteByte(',')
+			w.out.WriteByte(',')
 		}
 		ok = element(i) && ok
 	}
-	w.WriteByte(last)
+	w.out.WriteByte(last)
 	return ok
 }
 
 func (w *jsonWriter) scalar(v value) bool {
 	switch v.kind {
 	case boolean:
-		w.WriteString(strings.ToLower(v.text))
+		w.out.WriteString(strings.ToLower(v.text))
 	case integer, float:
 		number, ok := jsonNumber(v)
 		if !ok {
 			w.addValue(v, "is a number without a JSON form", "write a decimal number, or put it in quotes")
 			return false
 		}
-		w.WriteString(number)
+		w.out.WriteString(number)
 	default:
-		writeJSONText(&w.Buffer, v.text)
+		writeJSONText(&w.out, v.text)
 	}
 	return true
 }

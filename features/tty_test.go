@@ -149,7 +149,7 @@ func (p *ttyUser) exits(want int) {
 	if err != nil && !errors.As(err, &exit) {
 		p.t.Fatal(err)
 	}
-	if got := p.cmd.ProcessState.ExitCode(); got != want { // -1 is a signal, such as that of ttyTimeout
+	if got := p.cmd.ProcessState.ExitCode(); got != want { // -1: killed, e.g. after ttyTimeout
 		p.t.Errorf("exit code %d, want %d; the terminal shows %q", got, want, p.unread)
 	}
 }

@@ -19,14 +19,15 @@ func main() {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
 	client := http.Client{Transport: &http.Transport{DialContext: dial}}
-	resp, err := client.Post("http://dray/v1/invocations", "application/json", bytes.NewReader(body))
+	resp, err := client.Post( //nolint:noctx // it ends with the program
+		"http://dray/v1/invocations", "application/json", bytes.NewReader(body))
 	var record struct {
 		ExitCode *int `json:"exit_code"`
 		Stdout   struct{ Text string }
 	}
 	if err == nil {
-		defer resp.Body.Close()
 		err = json.NewDecoder(resp.Body).Decode(&record)
+		_ = resp.Body.Close()
 	}
 	if err != nil || record.ExitCode == nil {
 		fmt.Fprintln(os.Stderr, "plainclient:", err)

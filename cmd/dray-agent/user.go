@@ -238,7 +238,7 @@ func (f *fingerprint) add(path string) {
 	f.newest = max(f.newest, st.Ctim.Nano())
 	f.text = append(f.text, path...)
 	//nolint:gosec // any number does that differs
-	for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} {
+	for _, n := range []int64{int64(st.Dev), int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} {
 		f.text = append(strconv.AppendInt(append(f.text, ' '), n, 36), ';')
 	}
 }

@@ -389,12 +389,12 @@ func (r *treeReader) file(f fd, name string, st *unix.Stat_t) (item, error) {
 // openError returns a refused entry for a name that could not be opened, or ends the tree.
 func (r *treeReader) openError(name string, err error) (item, error) {
 	code := dray.CodeTransferFailed
-	switch err { //nolint:errorlint // system calls return the bare number
-	case unix.ENOENT, unix.ESTALE:
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESTALE):
 		code = dray.CodeNotFound
-	case unix.EACCES, unix.EPERM:
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		code = dray.CodeDenied
-	case unix.ENOTDIR, unix.ELOOP:
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return refused(name, dray.Errorf(dray.CodePathInvalid,
 			"%.200q leads through a symlink, or through a file that is no directory", name))
 	}

@@ -1,6 +1,7 @@
 package call_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -62,7 +63,7 @@ func TestPrepareResolvesOnce(t *testing.T) {
 		Tool: "exec", Input: json.RawMessage("{}"), Workspace: "/w", Container: "web", Cwd: "a",
 		Timeout: 1500 * time.Millisecond, Principal: "me",
 	}
-	if got, _ := json.Marshal(p.Invocation); string(got) != string(mustMarshal(t, want)) {
+	if got, _ := json.Marshal(p.Invocation); !bytes.Equal(got, mustMarshal(t, want)) {
 		t.Errorf("invocation %s", got)
 	}
 	if p.Tool != &f.tool || p.Route.Rule != "host" || p.RouteErr != nil {

@@ -292,7 +292,7 @@ func (r *Registry) execAndRecord(ctx context.Context, c *Call, call dray.Call) (
 	defer r.recoverRun(c)
 	res, err := r.execute(ctx, c, call)
 	if c.stdin != nil {
-		c.stdin.Close()
+		_ = c.stdin.Close() // always nil
 	}
 	if err != nil && !c.wasAccepted() && isRejection(dray.CodeOf(err)) {
 		c.reject(err)

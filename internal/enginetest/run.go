@@ -49,7 +49,8 @@ func (e *Engine) command() []string {
 		return args
 	}
 	// In its own mount namespace, where only the engine sees another /etc/subuid.
-	script := `mount --bind "$0/subuid" /etc/subuid && mount --bind "$0/subgid" /etc/subgid && exec "$@"`
+	script := `mount --bind "$0/subuid" /etc/subuid &&
+		mount --bind "$0/subgid" /etc/subgid && exec "$@"`
 	return append([]string{"unshare", "--mount", "sh", "-c", script, e.dir}, args...)
 }
 

@@ -150,7 +150,7 @@ func inHistory(commit string) bool {
 }
 
 func git(args ...string) (string, error) {
-	cmd := exec.Command("git", args...) //nolint:gosec // arguments of this package
+	cmd := exec.Command("git", args...) //nolint:gosec,noctx // short; arguments of this package
 	cmd.Dir = moduleRoot()
 	out, err := cmd.Output()
 	return strings.TrimSpace(string(out)), err

@@ -9,9 +9,9 @@
 //
 // Sources in a container are absolute, clean paths beneath its workspace folder, a bind mount,
 // /tmp, or Config.Sources, and only regular files and directories. They are opened beneath the
-// nearest of these directories as the user that tools run as, so that no symlink leads out of it. Sources on
-// the host are beneath the sandbox root, a directory of host.roots, or the call's trusted
-// workspace.
+// nearest of these directories as the user that tools run as, so that no symlink leads out of it.
+// Sources on the host are beneath the sandbox root, a directory of host.roots, or the call's
+// trusted workspace.
 //
 // # Targets
 //

@@ -256,8 +256,8 @@ func (op *renameOp) do(r resolver) error {
 		return err
 	}
 	var st unix.Stat_t
-	if r.stat(op.from, op.base, &st) != nil || !isDir(&st) {
-		return nil
+	if err := r.stat(op.from, op.base, &st); err != nil || !isDir(&st) {
+		return nil //nolint:nilerr // the exchange succeeded, and what it replaced is gone
 	}
 	// A directory was created there after the plan. It must not be removed.
 	return errors.Join(unix.EISDIR, rename(op.from, op.to, op.base, unix.RENAME_EXCHANGE))

@@ -144,7 +144,8 @@ func TestDryRun(t *testing.T) {
 func TestWriteTreeReplacesFiles(t *testing.T) {
 	dir := scratch(t)
 	sh(t, dir, `mkdir outside root; echo secret >outside/secret; cp -a outside/secret outside/linked; ln outside/linked root/hard
-		cd root; ln -s ../outside/secret link; ln -s ../outside dangling; ln -s no-such broken; mkfifo fifo; mknod device c 1 3
+		cd root; ln -s ../outside/secret link; ln -s ../outside dangling; ln -s no-such broken
+		mkfifo fifo; mknod device c 1 3
 		perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local=>"socket",Listen=>1)' || python3 -c 'import socket;socket.socket(socket.AF_UNIX).bind("socket")'`)
 	before := contentOf(t, dir+"/outside")
 	names := []string{"link", "dangling", "broken", "fifo", "device", "socket", "hard"}
