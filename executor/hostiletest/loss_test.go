@@ -3,6 +3,7 @@ package hostiletest_test
 import (
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -47,11 +48,8 @@ var losses = []loss{
 		},
 	},
 	{
-		name: "paused", code: dray.CodeContainerUnavailable,
-		lose: func(t *testing.T, b *testContainer) error {
-			_, err := b.api.ContainerPause(t.Context(), b.id, client.ContainerPauseOptions{})
-			return err
-		}, regain: func(t *testing.T, b *testContainer) error {
+		name: "paused", code: dray.CodeContainerUnavailable, lose: pause,
+		regain: func(t *testing.T, b *testContainer) error {
 			_, err := b.api.ContainerUnpause(t.Context(), b.id, client.ContainerUnpauseOptions{})
 			return err
 		},
@@ -68,6 +66,20 @@ var agentKilled = loss{
 	lose: func(t *testing.T, b *testContainer) error {
 		return signalAgents(t, b, syscall.SIGKILL)
 	},
+}
+
+// pauseAttempts is far more than an engine needs on a machine that is busy with this suite.
+const pauseAttempts = 20
+
+// pause pauses a container. On cgroup v1 an engine cannot freeze a container while its processes
+// fork faster than they are frozen. It then thaws the container and fails, and pause tries again.
+func pause(t *testing.T, b *testContainer) error {
+	for attempt := 1; ; attempt++ {
+		_, err := b.api.ContainerPause(t.Context(), b.id, client.ContainerPauseOptions{})
+		if err == nil || attempt == pauseAttempts || !strings.Contains(err.Error(), "unable to freeze") {
+			return err
+		}
+	}
 }
 
 func startAgain(t *testing.T, b *testContainer) error {
