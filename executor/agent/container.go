@@ -51,7 +51,7 @@ type State struct {
 // method Stderr() string, its text is added to the error of a failed connection.
 type Placement func(ctx context.Context, user string) (io.ReadWriteCloser, error)
 
-// Spec says how calls run in a container.
+// Spec defines how calls run in a container.
 type Spec struct {
 	// User is as the engine takes it: name, uid, name:group, uid:gid. Empty is Container.User.
 	User string

@@ -1,6 +1,6 @@
 // Package agent is the daemon's client of dray-agent, the program that starts processes and serves
-// files inside a container. It knows no container engine: a [Container] says how to place and reach
-// the agent, and the same code works for every kind of container.
+// files inside a container. It knows no container engine: a [Container] defines how to install and
+// reach the agent, and the same code works for every kind of container.
 //
 //	Pool          one connected agent for each start of a container, started when first needed
 //	environment   processes and files through an agent; a dray.Environment

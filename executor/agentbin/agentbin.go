@@ -11,8 +11,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The folder is committed with a README alone, so that the package compiles before the agents are
-// built.
+// The directory is committed with a README alone, so that the package compiles before the agents
+// are built.
 //
 //go:embed bin
 var bin embed.FS

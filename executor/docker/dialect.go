@@ -67,6 +67,6 @@ func startErrorCode(text string) dray.Code {
 	return dray.CodeNotExecutable
 }
 
-// detachKeys is a sequence that nobody types. With the engine's default, a terminal would not
+// detachKeys is a sequence that no user types. With the engine's default, a terminal would not
 // receive Ctrl-P.
 const detachKeys = "ctrl-_,ctrl-^,ctrl-],ctrl-_,ctrl-^,ctrl-]"

@@ -21,7 +21,7 @@ import (
 	"github.com/dray-dev/dray/internal/logging"
 )
 
-// Transport says how processes are started in containers.
+// Transport defines how processes are started in containers.
 type Transport string
 
 // The transports. TransportAuto uses the agent, by a socket if it reaches one and else by its

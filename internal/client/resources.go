@@ -118,7 +118,7 @@ func (c *Client) Workspaces(ctx context.Context) (Reply[Page[Workspace]], error)
 	return get[Page[Workspace]](ctx, c, "/v1/workspaces", nil)
 }
 
-// Stop stops the container of a workspace, given by its id or folder.
+// Stop stops the container of a workspace, given by its id or directory.
 func (c *Client) Stop(ctx context.Context, workspace string) (Reply[Workspace], error) {
 	return post[Workspace](ctx, c, workspacePath(workspace, "stop"), nil)
 }

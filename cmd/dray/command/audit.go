@@ -27,6 +27,27 @@ type filterFlag struct{ flag, parameter, usage string }
 
 var cursorFlag = filterFlag{"cursor", "cursor", "continue after the given `next_cursor`"}
 
+// pagedList makes a command list what fetch returns for the values of its flags. show writes the
+// table of a page.
+func pagedList[T any](a *app, cmd *cobra.Command, what string, flags []filterFlag,
+	fetch func(*client.Client, context.Context, url.Values) (client.Reply[client.Page[T]], error),
+	show func(client.Page[T]) error,
+) *cobra.Command {
+	query := filterFlags(cmd, what, flags)
+	a.jsonFlag(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
+		filters, err := query()
+		if err != nil {
+			return err
+		}
+		return a.withClient(func(c *client.Client) error {
+			page, err := fetch(c, ctx, filters)
+			return printReply(a, page, err, show)
+		})
+	})
+	return cmd
+}
+
 // filterFlags adds the flags of a list, and returns a function that turns them into query
 // parameters.
 func filterFlags(cmd *cobra.Command, what string, flags []filterFlag) func() (url.Values, error) {
@@ -80,24 +101,12 @@ not recorded.`,
 			"  dray audit files --path /home/me/src/app/go.mod --json",
 		Args: noArgs,
 	}
-	query := filterFlags(cmd, "files", []filterFlag{
+	return pagedList(a, cmd, "files", []filterFlag{
 		{"plan", "plan_id", "only files changed by calls of this plan `id`"},
 		{"call", "invocation", "only files changed by the call with this `id`"},
 		{"path", "path", "only the file with this absolute `path`"},
 		cursorFlag,
-	})
-	a.jsonFlag(cmd)
-	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
-		filters, err := query()
-		if err != nil {
-			return err
-		}
-		return a.withClient(func(c *client.Client) error {
-			page, err := c.ChangedFiles(ctx, filters)
-			return printReply(a, page, err, a.printChangedFiles)
-		})
-	})
-	return cmd
+	}, (*client.Client).ChangedFiles, a.printChangedFiles)
 }
 
 func (a *app) printChangedFiles(page client.Page[client.ChangedFile]) error {
@@ -123,7 +132,7 @@ func newAuditList(a *app) *cobra.Command {
 			"  dray audit list --tool exec --json",
 		Args: noArgs,
 	}
-	query := filterFlags(cmd, "calls", []filterFlag{
+	return pagedList(a, cmd, "calls", []filterFlag{
 		{"tool", "tool", "only calls of this `tool`"},
 		{"status", "status", "only calls with this `status`: queued, running, succeeded, failed"},
 		{"reason", "reason", "only calls that ended for this `reason`: exited, timeout, cancelled, ..."},
@@ -134,19 +143,7 @@ func newAuditList(a *app) *cobra.Command {
 		{"until", "until", "only calls until this `time`"},
 		{"q", "q", "only calls whose text contains these `words`"},
 		cursorFlag,
-	})
-	a.jsonFlag(cmd)
-	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
-		filters, err := query()
-		if err != nil {
-			return err
-		}
-		return a.withClient(func(c *client.Client) error {
-			page, err := c.Invocations(ctx, filters)
-			return printReply(a, page, err, a.printInvocations)
-		})
-	})
-	return cmd
+	}, (*client.Client).Invocations, a.printInvocations)
 }
 
 func (a *app) printInvocations(page client.Page[dray.Record]) error {
