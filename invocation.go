@@ -62,8 +62,8 @@ type Invocation struct {
 	// none.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	Mapping     MappingMode   `json:"mapping,omitempty"`
-	// RewriteText reports whether paths in text output, and in files that are read, are rewritten. Nil is
-	// the default of the tool.
+	// RewriteText reports whether paths in text output, and in files that are read, are rewritten. Nil
+	// is the default of the tool.
 	RewriteText *bool `json:"rewrite_text,omitempty"`
 	// Sync are paths to fetch when the call ends: the caller's, the environment's, or relative to the
 	// working directory.
