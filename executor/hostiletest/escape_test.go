@@ -25,7 +25,8 @@ var escapeStyles = []string{
 }
 
 // published is the number of timeouts of each style in docs/evidence.
-const published = 1000
+// With it and the concurrency below a whole `make soak` takes about two hours on two cores.
+const published = 500
 
 // grace is the time between TERM and KILL: the default at the published counts, else short.
 func grace() time.Duration {
@@ -38,7 +39,7 @@ func grace() time.Duration {
 // concurrency is the number of concurrent calls of a style.
 func concurrency() int {
 	if soaking {
-		return 40
+		return 16
 	}
 	return 4
 }

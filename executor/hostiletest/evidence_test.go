@@ -16,8 +16,8 @@ import (
 var (
 	escapePage = soakreport.Page{
 		File: "escapes.md", Title: "Tools that try to outlive their timeout",
-		Text: `Each call was ended by its timeout when the tool had done what its style says. One call in five
-was ended at a random moment in its first eight milliseconds instead. *Left* counts the processes
+		Text: `Sixteen calls ran at a time. Each was ended by its timeout when the tool had done what its style
+says. One call in five was ended at a random moment in its first eight milliseconds instead. *Left* counts the processes
 that still ran the tool's program when the call had ended, as /proc of the host shows them.
 *Overshoot* is the time from the deadline to the end of the call, including the grace of 2 s for
 tools that ignore TERM. *docker exec leaves* is the number of processes for each call of the same
