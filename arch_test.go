@@ -164,6 +164,10 @@ var importRules = []importRule{
 		from: "./...", to: []string{"internal/enginetest"},
 		why: "it starts engines as root for tests; only tests may import it",
 	},
+	{
+		from: "./...", to: []string{"internal/fusetest"},
+		why: "it mounts file systems that hang; only tests may import it",
+	},
 }
 
 // devPackages are programs and suites for developers of dray. They may import anything; nothing may

@@ -21,15 +21,20 @@ const maxOpenat2Tries = 16
 // kernel fails with EAGAIN or EXDEV when a component is renamed during the lookup, even if the name
 // never left the directory. Openat2 therefore repeats such a lookup up to 16 times.
 func Openat2(dir int, name string, flags int, resolve uint64) (fd int, err error) {
-	//nolint:gosec // flags are not negative
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve}
 	for range maxOpenat2Tries {
-		fd, err = RetryValue(func() (int, error) { return unix.Openat2(dir, name, &how) })
+		fd, err = openat2(dir, name, flags, resolve)
 		if err != unix.EAGAIN && err != unix.EXDEV { //nolint:errorlint // the bare number
 			break
 		}
 	}
 	return fd, err
+}
+
+// openat2 is Openat2 without repetition.
+func openat2(dir int, name string, flags int, resolve uint64) (fd int, err error) {
+	//nolint:gosec // flags are not negative
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve}
+	return RetryValue(func() (int, error) { return unix.Openat2(dir, name, &how) })
 }
 
 // HasOpenat2 reports whether openat2(2) works here. It is missing before Linux 5.6, and seccomp
@@ -45,9 +50,12 @@ var HasOpenat2 = sync.OnceValue(func() bool {
 // Reopen opens the file that the O_PATH fd refers to, not whatever has its name by now. It never
 // blocks on a FIFO.
 func Reopen(fd, flags int) (int, error) {
-	return Openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd),
+	return Openat(unix.AT_FDCWD, procPath(fd),
 		flags|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 }
+
+// procPath returns a path that leads to the file of an fd.
+func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // Rename moves a name from one directory to another, with flags of renameat2(2).
 func Rename(fromDir int, from string, toDir int, to string, flags uint) error {

@@ -12,6 +12,7 @@ import (
 
 // Mount is one line of a mountinfo file (proc(5), /proc/pid/mountinfo).
 type Mount struct {
+	ID int // unique among the present mounts
 	// Root is the directory of the file system that is mounted, Point the path it is mounted on.
 	Root, Point string
 	// FSType is the type of the file system. Options are those of the superblock.
@@ -36,7 +37,13 @@ func parseMount(line string) (Mount, bool) {
 	if len(fields) < 5 || len(super) < 1 {
 		return Mount{}, false
 	}
-	m := Mount{Root: unescape.Replace(fields[3]), Point: unescape.Replace(fields[4]), FSType: super[0]}
+	id, err := strconv.Atoi(fields[0])
+	if err != nil {
+		return Mount{}, false
+	}
+	m := Mount{
+		ID: id, Root: unescape.Replace(fields[3]), Point: unescape.Replace(fields[4]), FSType: super[0],
+	}
 	if len(super) >= 3 {
 		m.Options = strings.Split(super[2], ",")
 	}
