@@ -156,7 +156,7 @@ func (n connector) exchangeHello(ctx context.Context, conn io.ReadWriteCloser) (
 		return nil, err
 	}
 	ours := wire.Hello{Version: n.Version, Lease: n.Lease}
-	l, err := n.listen(ctx)
+	l, err := n.listen(ctx, pidOf(ctx, conn))
 	if err != nil {
 		return nil, err
 	}
@@ -179,15 +179,23 @@ func (n connector) newAgent(conn io.ReadWriteCloser, hello wire.Hello, channel C
 // errNoSocket is returned when Config.Channel is Socket and the agent cannot use one.
 var errNoSocket = errors.New("no socket is shared with the container (agent.transport is socket)")
 
-// listen opens a socket for the agent. It returns nil if stdio is to be used.
-func (n connector) listen(ctx context.Context) (*listener, error) {
+// pidOf returns the pid of the agent behind conn on the engine's machine, 0 if it is not known.
+func pidOf(ctx context.Context, conn io.ReadWriteCloser) int {
+	if p, ok := conn.(interface{ PID(ctx context.Context) int }); ok {
+		return p.PID(ctx)
+	}
+	return 0
+}
+
+// listen opens a socket for the agent with the given pid. It returns nil if stdio is to be used.
+func (n connector) listen(ctx context.Context, agentPID int) (*listener, error) {
 	if n.Channel == Stdio {
 		return nil, nil //nolint:nilnil // documented
 	}
 	local, inside, err := n.c.SocketDir()
 	if err == nil {
 		var l *listener
-		if l, err = listen(ctx, n.log, local, inside); err == nil {
+		if l, err = listen(ctx, n.log, local, inside, agentPID); err == nil {
 			return l, nil
 		}
 		n.log.Warn("agent socket failed, stdio is used", zap.Error(err))

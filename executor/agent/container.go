@@ -48,7 +48,8 @@ type State struct {
 
 // Placement puts the agent's program into the container, starts `dray-agent serve` as user, and
 // returns its stdin and stdout. Close releases both and need not end the agent. If the result has a
-// method Stderr() string, its text is added to the error of a failed connection.
+// method Stderr() string, its text is added to the error of a failed connection. A method
+// PID(context.Context) int returns the pid of the agent on the engine's machine, 0 if unknown.
 type Placement func(ctx context.Context, user string) (io.ReadWriteCloser, error)
 
 // Spec defines how calls run in a container.

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/dray-dev/dray/internal/linux"
 	"github.com/dray-dev/dray/internal/logging"
 	"github.com/dray-dev/dray/internal/wire"
 )
@@ -23,8 +24,8 @@ const (
 	socketPrefix = "door-"
 	// authTimeout bounds the authentication of one peer.
 	authTimeout = 2 * time.Second
-	// maxPendingAuth is the number of peers that may authenticate at once. Others wait in the
-	// kernel's backlog.
+	// maxPendingAuth is the number of strangers that may authenticate at once. Another one ends the
+	// oldest.
 	maxPendingAuth = 16
 	// staleSocketAge is an age at which no daemon listens on a socket any more.
 	staleSocketAge = 10 * connectTimeout
@@ -36,14 +37,17 @@ type listener struct {
 	net           *net.UnixListener
 	log           *zap.Logger
 	path          string // on this machine
+	agentPID      int    // as the engine reports it; 0 if it does not
 	dial          wire.DialTarget
 	cancel        context.CancelFunc
 	handshakes    sync.WaitGroup
 	authenticated chan *wire.Socket // the first agent that authenticated; closed at the end
 }
 
-// listen opens a socket in dir, which the container has mounted at inside. close must be called.
-func listen(ctx context.Context, log *zap.Logger, dir, inside string) (*listener, error) {
+// listen opens a socket in dir, which the container has mounted at inside, for the agent with the
+// pid agentPID. close must be called.
+func listen(ctx context.Context, log *zap.Logger, dir, inside string, agentPID int,
+) (*listener, error) {
 	removeStaleSockets(dir)
 	d, err := os.Open(dir)
 	if err != nil {
@@ -52,26 +56,33 @@ func listen(ctx context.Context, log *zap.Logger, dir, inside string) (*listener
 	defer func() { _ = d.Close() }()
 	name := socketPrefix + strings.ToLower(rand.Text()[:16])
 	// The path of a unix socket is limited to 107 bytes. The path of the open fd is short.
-	short := fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)
-	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	socket, err := bind(fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name))
 	if err != nil {
 		return nil, fmt.Errorf("listen in the agent's directory: %w", err)
 	}
-	socket.SetUnlinkOnClose(false) // the fd in its name is closed by then
 	l := &listener{
-		net: socket, log: log, path: filepath.Join(dir, name),
+		net: socket, log: log, path: filepath.Join(dir, name), agentPID: agentPID,
 		authenticated: make(chan *wire.Socket, 1),
 		dial: wire.DialTarget{
 			Path: inside + "/" + name, Secret: randomBytes(wire.SecretSize),
 		},
 	}
 	l.serve(context.WithoutCancel(ctx))
-	// With user namespaces any uid may be root in the container. The secret protects the socket.
-	if err := os.Chmod(l.path, 0o666); err != nil { //nolint:gosec // see above
-		l.close()
-		return nil, fmt.Errorf("make the agent's socket accessible: %w", err)
-	}
 	return l, nil
+}
+
+// bind listens on a socket that every user can connect to: with user namespaces any uid may be root
+// in the container. The secret protects the socket. It has its mode from the start, because a tool
+// with CAP_SYS_ADMIN can replace it by a symlink to a file of this machine at any time.
+func bind(path string) (socket *net.UnixListener, err error) {
+	err = linux.WithoutUmask(func() (err error) {
+		socket, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		return err
+	})
+	if err == nil {
+		socket.SetUnlinkOnClose(false) // the fd in its name is closed by then
+	}
+	return socket, err
 }
 
 // serve accepts peers until close.
@@ -99,35 +110,39 @@ func removeStaleSockets(dir string) {
 	}
 }
 
-// acceptLoop accepts peers until the listener is closed or accept fails.
+// acceptLoop accepts peers until the listener is closed or accept fails. Tools can connect too, and
+// cannot delay the agent, which is known by its pid. Where its pid is not known, a stranger that is
+// silent makes room for the next one.
 func (l *listener) acceptLoop(ctx context.Context) {
-	slots := make(chan struct{}, maxPendingAuth)
 	defer close(l.authenticated)
 	defer l.handshakes.Wait()
+	strangers := make(chan context.CancelFunc, maxPendingAuth)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
 		conn, err := l.net.AcceptUnix()
 		if err != nil {
 			return
 		}
+		socket, err := socketOf(conn)
+		if err != nil {
+			continue
+		}
+		peer, cancel := context.WithCancel(ctx)
+		if l.agentPID == 0 || socket.PeerPID() != l.agentPID {
+			if len(strangers) == maxPendingAuth {
+				(<-strangers)()
+			}
+			strangers <- cancel
+		}
 		l.handshakes.Go(func() {
-			defer func() { <-slots }()
+			defer cancel()
 			_ = logging.RecoverPanics(l.log, "authenticating an agent",
-				func() { l.authenticate(ctx, conn) })
+				func() { l.authenticate(peer, socket) })
 		})
 	}
 }
 
 // authenticate passes on a peer that knows the secret and closes the connection of any other.
-func (l *listener) authenticate(ctx context.Context, conn *net.UnixConn) {
-	socket, err := socketOf(conn)
-	if err != nil {
-		return
-	}
+func (l *listener) authenticate(ctx context.Context, socket *wire.Socket) {
 	passed := false
 	defer func() {
 		if !passed {
@@ -135,7 +150,8 @@ func (l *listener) authenticate(ctx context.Context, conn *net.UnixConn) {
 		}
 	}()
 	defer context.AfterFunc(ctx, func() { _ = socket.Close() })()
-	if err = socket.SetDeadline(time.Now().Add(authTimeout)); err == nil {
+	err := socket.SetDeadline(time.Now().Add(authTimeout))
+	if err == nil {
 		err = wire.AuthenticateAgent(socket, l.dial.Secret, randomBytes(wire.SecretSize))
 	}
 	if err == nil {

@@ -211,11 +211,12 @@ func (d *agentDirs) removeStale(present map[string]bool) error {
 }
 
 func makeAgentDir(dir string) error {
-	// every user of the container must be able to enter it
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // see above
+	// every user of the container must be able to enter it, and only root to find the agent's socket
+	const mode = 0o711
+	if err := os.MkdirAll(dir, mode); err != nil {
 		return fmt.Errorf("create the agent's directory: %w", err)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // independent of the umask
+	if err := os.Chmod(dir, mode); err != nil { // independent of the umask
 		return fmt.Errorf("change the mode of the agent's directory: %w", err)
 	}
 	return nil

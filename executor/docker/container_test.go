@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +30,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "serve" { // in a container, in the agent's place
 		hostileAgent()
 		return
+	}
+	if len(os.Args) == 3 && slices.Contains([]string{swapArg, occupyArg}, os.Args[1]) {
+		fmt.Fprintln(os.Stderr, attackSockets(os.Args[1], os.Args[2]))
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }

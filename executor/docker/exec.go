@@ -351,6 +351,7 @@ const (
 // execStream is the stdio of one exec.
 type execStream struct {
 	id     string
+	api    *client.Client
 	hijack client.HijackedResponse
 	r      *bufio.Reader
 
@@ -375,7 +376,7 @@ func (e *Engine) openExec(ctx context.Context, id string, opts client.ExecCreate
 		return nil, err
 	}
 	return &execStream{
-		id: created.ID, hijack: res.HijackedResponse,
+		id: created.ID, api: e.api, hijack: res.HijackedResponse,
 		r: bufio.NewReaderSize(res.Reader, readAhead), raw: opts.TTY,
 	}, nil
 }
@@ -433,6 +434,16 @@ func (s *execStream) Stderr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return string(s.stderr)
+}
+
+// PID returns the pid of the exec's process on the engine's machine, 0 if the engine does not know
+// it.
+func (s *execStream) PID(ctx context.Context) int {
+	state, err := s.api.ExecInspect(ctx, s.id, client.ExecInspectOptions{})
+	if err != nil {
+		return 0
+	}
+	return state.PID
 }
 
 func (s *execStream) Write(p []byte) (int, error) { return s.hijack.Conn.Write(p) }
