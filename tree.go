@@ -74,6 +74,9 @@ type WriteTreeOptions struct {
 	Executable bool
 	// DryRun writes nothing and returns what would be written.
 	DryRun bool
+	// RefuseRepositories fails with denied if git would take a directory that is written to for a
+	// repository although it is not named ".git", because of what exists there and what is written.
+	RefuseRepositories bool
 }
 
 // WrittenFile is a file that was written, or that existed with the same content.

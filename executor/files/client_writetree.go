@@ -42,7 +42,10 @@ func (c *Client) WriteTree(ctx context.Context, t dray.Tree, how dray.WriteTreeO
 
 func (c *Client) sendTree(ctx context.Context, t dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
-	req := request{Op: opWriteTree, Executable: how.Executable, DryRun: how.DryRun}
+	req := request{
+		Op: opWriteTree, Executable: how.Executable, DryRun: how.DryRun,
+		RefuseRepositories: how.RefuseRepositories,
+	}
 	if err := writeMessage(c.w, &req, packRequest, nil); err != nil {
 		return nil, c.fail(err)
 	}

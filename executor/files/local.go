@@ -186,9 +186,9 @@ func (l *Local) WriteTree(ctx context.Context, tree dray.Tree, how dray.WriteTre
 
 // Recover completes or removes what processes that died during WriteTree left beneath the root, and
 // returns how many writes it completed; see [stage.Recover].
-func (l *Local) Recover(ctx context.Context) (completed int, err error) {
+func (l *Local) Recover(ctx context.Context, how dray.WriteTreeOptions) (completed int, err error) {
 	err = l.withRoot(func(root *os.File) error {
-		completed, err = stage.Recover(ctx, root)
+		completed, err = stage.Recover(ctx, root, how)
 		return err
 	})
 	return completed, err

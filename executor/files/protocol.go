@@ -59,7 +59,7 @@ type request struct {
 	Limit  int
 	Handle int
 	// Options of opWriteTree.
-	Executable, DryRun bool
+	Executable, DryRun, RefuseRepositories bool
 }
 
 func packRequest(f *pack.Fields, r *request) {
@@ -72,6 +72,7 @@ func packRequest(f *pack.Fields, r *request) {
 	pack.Int(f, &r.Handle)
 	pack.Bool(f, &r.Executable)
 	pack.Bool(f, &r.DryRun)
+	pack.Bool(f, &r.RefuseRepositories)
 }
 
 type response struct {

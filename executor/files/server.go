@@ -220,11 +220,13 @@ func (s *server) readTree() error {
 // to cancel it.
 func (s *server) writeTree(req request) error {
 	ctx := context.Background()
+	how := dray.WriteTreeOptions{
+		Executable: req.Executable, DryRun: req.DryRun, RefuseRepositories: req.RefuseRepositories,
+	}
 	if !req.DryRun {
-		_, _ = s.local.Recover(ctx) // a failed recovery does not prevent the write
+		_, _ = s.local.Recover(ctx, how) // a failed recovery does not prevent the write
 	}
 	t := tree.NewReaderAny(s.r, dray.TreeLimits{})
-	how := dray.WriteTreeOptions{Executable: req.Executable, DryRun: req.DryRun}
 	written, err := s.local.WriteTree(ctx, t, how)
 	if err != nil {
 		if err := s.respondError(err); err != nil {

@@ -25,12 +25,17 @@ type fileScope struct {
 	// rewrite returns a filter for text that is read for the caller. Nil leaves it unchanged.
 	rewrite func(io.Writer) dray.TextFilter
 	locks   *fileLocks
+	// checkWrite returns why a file may not be written; nil allows all that Files does.
+	checkWrite func(path string) error
 }
 
 // lockForWrite locates a file and blocks until no other call changes it, or ctx ends. A file that
 // two environments share has a lock in each.
 func (p fileScope) lockForWrite(ctx context.Context, given string) (target, func(), error) {
 	file, err := p.locate(given)
+	if err == nil && p.checkWrite != nil {
+		err = p.checkWrite(file.path)
+	}
 	if err != nil {
 		return target{}, nil, err
 	}

@@ -158,10 +158,14 @@ func (r *Registry) withFiles(
 	defer files.Close()
 	sink.Started()
 	var res dray.Result
-	out, err := work(fileScope{
+	at := fileScope{
 		files: files, root: root, dir: call.WorkDir, kind: env.Kind, changes: &res.Metadata.Changes,
 		rewrite: call.NewTextFilter, locks: &r.locks,
-	})
+	}
+	if env.Kind == dray.KindHost && r.Transfer != nil {
+		at.checkWrite = r.Transfer.CheckHostWrite
+	}
+	out, err := work(at)
 	if err != nil {
 		return res, err // with the changes made before the error (AU-11)
 	}

@@ -20,6 +20,7 @@ type Transfer interface {
 	Fetch(ctx context.Context, env dray.Environment, req transfer.Request) (dray.SyncReport, error)
 	Push(ctx context.Context, env dray.Environment, req transfer.Request) (dray.SyncReport, error)
 	FetchDeclared(ctx context.Context, env dray.Environment, req transfer.Request) dray.SyncReport
+	CheckHostWrite(path string) error
 }
 
 // SyncInput is the input of the tool sync.

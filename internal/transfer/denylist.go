@@ -1,35 +1,49 @@
 package transfer
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/files/stage"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// builtinDenied has the names that are never written to the host, because programs there execute
-// such files, or commands in them, when a user enters the directory, opens it in an editor, or uses
-// git in it (SY-08). docs/reference/configuration.md lists them as well.
+// builtinDenied has the names that are never written to the host, because programs there run code
+// or commands from them when they were started for something else: when a user enters the
+// directory, opens it in an editor or an agent, starts a shell, a debugger or an interpreter there,
+// or uses version control (SY-08). docs/reference/configuration.md lists them as well, and
+// docs/adr/0021-names-that-are-not-written.md says which names are not here.
 var builtinDenied = []string{
-	// git runs hooks, and programs that its configuration names. A file .git refers to another
-	// directory with both.
-	".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees",
-	".git" + fileOnly,
-	".hg/hgrc", ".husky",
+	// git runs hooks, programs that its configuration names, and the commands of an interrupted
+	// rebase. A file .git and commondir refer to another directory with a configuration.
+	".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".git/modules",
+	".git/worktrees", ".git/rebase-merge", ".git/rebase-apply", ".git" + fileOnly,
+	".husky", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".overcommit.yml",
+	// The others have hooks or aliases in there, or refer to another directory that does.
+	".hg", ".jj", ".sl", ".bzr", ".pijul", "_darcs",
 	// Editors, and dray's own configuration.
-	".devcontainer", ".devcontainer.json", ".vscode", ".idea", ".zed", ".exrc", ".vimrc",
-	".nvimrc", ".nvim.lua", ".dir-locals.el", ".mcp.json",
-	// Debuggers, package managers and build tools.
-	".gdbinit", ".lldbinit", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo",
+	".devcontainer", ".devcontainer.json", ".dray", ".vscode", ".theia", ".idea", ".fleet", ".zed",
+	".helix", ".vim", ".exrc", ".vimrc", ".lvimrc", ".nvimrc", ".nvim.lua", ".ycm_extra_conf.py",
+	".dir-locals.el", ".dir-locals-2.el",
+	// Agents: hooks, and commands that start servers.
+	".mcp.json", ".claude", ".cursor", ".gemini", ".codex", ".opencode", "opencode.json", ".windsurf",
+	".kiro", ".roo", ".continue", ".amazonq", ".qwen", ".crush.json", "crush.json", ".aider.conf.yml",
+	// Debuggers, interpreters, package managers and the choice of a compiler.
+	".gdbinit", ".lldbinit", ".pdbrc", ".Rprofile", ".RData", ".octaverc", ".irbrc", ".pryrc",
+	".ghci", ".iex.exs", ".ocamlinit", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo",
+	"rust-toolchain", "rust-toolchain.toml",
 	// Shells, and programs that read files of the home directory, in case the root is one.
 	".envrc", ".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
-	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".gitconfig", ".ssh",
+	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login",
+	".xprofile", ".xsession", ".xsessionrc", ".xinitrc", ".emacs", ".emacs.d", ".gitconfig", ".ssh",
+	".gnupg", ".aws", ".kube", ".docker", ".local/bin", ".local/share/applications",
 	".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d",
 }
 
@@ -92,26 +106,7 @@ func (p denyPattern) matchesEnd(all []string) bool {
 	return from >= 0 && slices.Equal(all[from:], p.components)
 }
 
-func components(name string) []string { return strings.Split(fold(name), "/") }
-
-// fold returns the same text for names that are one name on a file system that ignores case,
-// including letters with special forms, such as the long s, and invisible characters.
-func fold(name string) string {
-	if strings.IndexFunc(name, needsFold) < 0 {
-		return name
-	}
-	return strings.ToLower(strings.ToUpper(strings.Map(visible, name)))
-}
-
-func needsFold(r rune) bool { return r >= utf8.RuneSelf || 'A' <= r && r <= 'Z' }
-
-func visible(r rune) rune {
-	if r >= utf8.RuneSelf && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point,
-		unicode.Variation_Selector) {
-		return -1
-	}
-	return r
-}
+func components(name string) []string { return strings.Split(stage.Fold(name), "/") }
 
 // check returns the error for a denied name; nil if it is allowed.
 func (d denyList) check(name string, dir bool) *dray.Error {
@@ -136,4 +131,54 @@ func quote(p string) string {
 		return fmt.Sprintf("%q...", p[:limit])
 	}
 	return fmt.Sprintf("%q", p)
+}
+
+// CheckHostWrite returns the error for a file of the host that may not be written because it is
+// beneath the sandbox root, where the rules of a sync hold: denied, or nil. Symlinks in the path
+// are resolved. Programs that run on the host may write there all the same.
+func (s *Syncer) CheckHostWrite(file string) error {
+	if s.root == nil {
+		return nil
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(file))
+	if err != nil {
+		return nil //nolint:nilerr // the write fails too, and reports it
+	}
+	root, err := filepath.EvalSymlinks(s.cfg.Root)
+	if err != nil {
+		return nil //nolint:nilerr // nothing is beneath it
+	}
+	name, ok := lexical.Rel(root, filepath.Join(dir, filepath.Base(file)))
+	if !ok {
+		return nil
+	}
+	if why := s.deny.check(name, false); why != nil {
+		return why.WithHint("write it outside of the sandbox root")
+	}
+	for at := name; at != "."; {
+		at = path.Dir(at)
+		if found, err := s.isRepositoryWith(at, name); found || err != nil {
+			return cmp.Or(err, error(stage.ErrRepository(at+"/")))
+		}
+	}
+	return nil
+}
+
+// isRepositoryWith reports whether git takes a directory beneath the root, other than .git, for a
+// repository if a file is written there.
+func (s *Syncer) isRepositoryWith(dir, file string) (bool, error) {
+	if stage.Fold(path.Base(dir)) == ".git" {
+		return false, nil
+	}
+	return stage.IsRepository(func(name string) (bool, error) {
+		full := path.Join(dir, name)
+		if stage.Fold(full) == stage.Fold(file) {
+			return true, nil
+		}
+		_, err := s.root.Stat(full)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }

@@ -212,7 +212,9 @@ func (j *syncJob) copyTree(
 		job: j, tree: all, from: map[string]string{}, names: map[string]bool{},
 	}
 	defer func() { _ = tree.Close() }()
-	opts := dray.WriteTreeOptions{Executable: j.s.cfg.Executable, DryRun: j.req.DryRun}
+	opts := dray.WriteTreeOptions{
+		Executable: j.s.cfg.Executable, DryRun: j.req.DryRun, RefuseRepositories: to == j.s.root,
+	}
 	written, err := to.WriteTree(ctx, tree, opts)
 	if err != nil {
 		return dray.SyncReport{}, j.writeRefusal(tree, root, err)

@@ -67,7 +67,7 @@ func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 		if s.root, s.rootInfo, err = openRoot(cfg.Root); err != nil {
 			return nil, err
 		}
-		completed, err := s.root.Recover(ctx)
+		completed, err := s.root.Recover(ctx, dray.WriteTreeOptions{RefuseRepositories: true})
 		if cfg.OnRecovered != nil && (completed > 0 || err != nil) {
 			cfg.OnRecovered(completed, err)
 		}

@@ -25,7 +25,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	defer linux.Close(lock)
 	// Older commits are completed first, so that they cannot overwrite this tree later. One that
 	// cannot be completed does not prevent this one.
-	_, _ = recoverAll(ctx, t.resolver, t.root)
+	_, _ = recoverAll(ctx, t.resolver, t.root, t.how)
 	set := newRenameSet(t.resolver, t.root)
 	defer set.close()
 	if err := t.plan(ctx, set); err != nil || len(set.list) == 0 {
@@ -44,7 +44,7 @@ func (t *transaction) plan(ctx context.Context, set *renameSet) error {
 			return opError("inspect", it.name, err)
 		}
 	}
-	return t.checkCaseCollisions()
+	return t.checkNames(set.to)
 }
 
 func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item) error {

@@ -174,7 +174,7 @@ func TestFailedRollbackIsCompletedLater(t *testing.T) {
 		if !errors.Is(err, ErrCommitIncomplete) || dray.AsError(err).Hint == "" {
 			t.Errorf("got %v", err)
 		}
-		if n, err := Recover(t.Context(), openRoot(t, dir)); err == nil || n != 0 {
+		if n, err := Recover(t.Context(), openRoot(t, dir), dray.WriteTreeOptions{}); err == nil || n != 0 {
 			t.Errorf("got %d, %v", n, err)
 		}
 		want := map[string]string{

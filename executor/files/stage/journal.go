@@ -153,8 +153,9 @@ const maxRecoverWait = 5 * time.Second
 // Recover cleans up beneath a root after processes that died: it completes staging directories with
 // a complete journal and removes the others. It leaves those that are locked or accessible to other
 // users. It returns how many it completed. Those that it cannot complete stay, and the error names
-// them; it processes the others all the same.
-func Recover(ctx context.Context, root *os.File) (completed int, err error) {
+// them; it processes the others all the same. Of how only RefuseRepositories counts.
+func Recover(ctx context.Context, root *os.File, how dray.WriteTreeOptions,
+) (completed int, err error) {
 	defer runtime.KeepAlive(root)
 	fd := int(root.Fd())
 	wait, cancel := context.WithTimeout(ctx, maxRecoverWait)
@@ -168,14 +169,15 @@ func Recover(ctx context.Context, root *os.File) (completed int, err error) {
 		return 0, err
 	}
 	defer linux.Close(lock)
-	return recoverAll(ctx, newResolver(), fd)
+	return recoverAll(ctx, newResolver(), fd, how)
 }
 
 // recoverAll is Recover with the root locked.
-func recoverAll(ctx context.Context, r resolver, root int) (completed int, err error) {
+func recoverAll(ctx context.Context, r resolver, root int, how dray.WriteTreeOptions,
+) (completed int, err error) {
 	stale, err := findStale(r, root)
 	for _, s := range stale {
-		failed := s.resolve(ctx)
+		failed := s.resolve(ctx, how)
 		if failed == nil {
 			completed++
 		}
@@ -248,20 +250,20 @@ func (s *stagingDir) readJournal() *journal {
 }
 
 // resolve completes a commit and removes its staging directory, which stays after an error.
-func (s staleDir) resolve(ctx context.Context) error {
+func (s staleDir) resolve(ctx context.Context, how dray.WriteTreeOptions) error {
 	defer s.close()
 	s.keep = true
-	err := s.complete(ctx)
+	err := s.complete(ctx, how)
 	s.keep = err != nil
 	return err
 }
 
 // complete does the rest of a commit. The commit and earlier recoveries may have done parts of it.
-func (s staleDir) complete(ctx context.Context) error {
+func (s staleDir) complete(ctx context.Context, how dray.WriteTreeOptions) error {
 	if err := s.openTree(); err != nil {
 		return opError("open", s.name, err)
 	}
-	t := newTransaction(s.root, dray.WriteTreeOptions{})
+	t := newTransaction(s.root, how)
 	t.staging = s.stagingDir
 	defer t.destDirs.close()
 	t.byName[""] = &item{dir: true, existing: fileState{kind: directory}}

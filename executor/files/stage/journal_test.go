@@ -48,7 +48,7 @@ func interrupt(t *testing.T, dir string, moved int, list ...made) bool {
 
 func recoverIn(t *testing.T, dir string) int {
 	t.Helper()
-	finished, err := Recover(t.Context(), openRoot(t, dir))
+	finished, err := Recover(t.Context(), openRoot(t, dir), dray.WriteTreeOptions{})
 	if err != nil {
 		t.Error(err)
 	}
@@ -114,7 +114,7 @@ func TestRecover_Repeated(t *testing.T) {
 		t.Fatalf("got %d, %v", len(left), err)
 	}
 	left[0].keep = true
-	err = left[0].complete(t.Context())
+	err = left[0].complete(t.Context(), dray.WriteTreeOptions{})
 	left[0].close()
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestRecover_ForgedDirectories(t *testing.T) {
 			sh(t, held, `cp journal ../../outside/journal; mv tree ../../outside/was; `+forge)
 			sh(t, dir, `rm -r outside/was`)
 			sum := contentOf(t, dir+"/outside")
-			_, err := Recover(t.Context(), openRoot(t, dir+"/root"))
+			_, err := Recover(t.Context(), openRoot(t, dir+"/root"), dray.WriteTreeOptions{})
 			t.Log(err)
 			wantTree(t, dir+"/outside", sum)
 			sh(t, dir, `rm outside/journal`)
@@ -309,7 +309,7 @@ func TestRecover_LockHeld(t *testing.T) {
 		}
 		defer root.Close()
 		begun := time.Now()
-		finished, err := Recover(t.Context(), root)
+		finished, err := Recover(t.Context(), root, dray.WriteTreeOptions{})
 		if e := dray.AsError(err); finished != 0 || !errors.Is(err, ErrLocked) ||
 			e.Code != dray.CodeTransferFailed || e.Hint == "" {
 			t.Errorf("got %d, %+v", finished, err)
@@ -318,4 +318,30 @@ func TestRecover_LockHeld(t *testing.T) {
 			t.Errorf("it waited %v", waited)
 		}
 	})
+}
+
+// A recovery does not complete a write that would make a repository with what was written since
+// (SY-06, SY-08).
+func TestRecoverRefusesRepositories(t *testing.T) {
+	dir := scratch(t)
+	how := dray.WriteTreeOptions{RefuseRepositories: true}
+	interrupted := newTransaction(int(openRoot(t, dir).Fd()), how)
+	set := newRenameSet(interrupted.resolver, interrupted.root)
+	err := errors.Join(interrupted.receive(t.Context(), treeOf(file("b/HEAD", "ref: refs/heads/main"))),
+		interrupted.plan(t.Context(), set))
+	if err == nil {
+		err = interrupted.staging.commitJournal(t.Context(), interrupted.items)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	interrupted.staging.keep = true
+	set.close()
+	interrupted.close() // as the kernel does when the process is killed
+	sh(t, dir, "mkdir -p b/objects b/refs")
+	n, err := Recover(t.Context(), openRoot(t, dir), how)
+	wantCode(t, fmt.Sprint(n, " completed"), err, dray.CodeDenied)
+	if _, err := os.Stat(dir + "/b/HEAD"); err == nil {
+		t.Error("HEAD was written")
+	}
 }

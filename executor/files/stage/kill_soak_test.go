@@ -41,7 +41,7 @@ func runWriterProcess(dir, from string) error {
 		return err
 	}
 	if from == "recover" {
-		_, err := Recover(context.Background(), root)
+		_, err := Recover(context.Background(), root, dray.WriteTreeOptions{})
 		return err
 	}
 	version, err := strconv.Atoi(from)

@@ -58,7 +58,7 @@ func WriteTree(ctx context.Context, root *os.File, source dray.Tree, how dray.Wr
 	switch {
 	case err != nil:
 	case how.DryRun:
-		err = t.checkCaseCollisions()
+		err = t.checkNames(t.destDirs)
 	default:
 		err = t.commit(ctx)
 	}
@@ -231,6 +231,14 @@ func (t *transaction) inspectDest(ctx context.Context, it *item, above, base str
 		err = unix.EISDIR
 	}
 	return opError("inspect", it.name, err)
+}
+
+// checkNames checks what the names of the whole tree, and those that exist, become together.
+func (t *transaction) checkNames(dest *dirCache) error {
+	if err := t.checkCaseCollisions(); err != nil {
+		return err
+	}
+	return t.checkRepositories(dest)
 }
 
 // checkCaseCollisions fails if two names of the tree are one file at the destination, as on a file
