@@ -88,6 +88,7 @@ func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trus
 			WithHint("review and trust it with: dray workspace trust %s", loc.Workspace)
 	}
 	approval, err := approve(loc, f.file, f.root)
+	f.bind(&approval)
 	return approval, f, err
 }
 
@@ -113,8 +114,12 @@ func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval,
 
 // Approval permits Up for one workspace with one configuration. The zero Approval permits nothing.
 type Approval struct {
-	loc    Location
-	pinned []byte
+	loc          Location
+	pinned       []byte
+	root         string
+	reads        []string
+	linked       string // one of them that has another name
+	composeFiles []string
 }
 
 // Location returns the workspace that may be brought up.

@@ -100,6 +100,11 @@ func (o UpOptions) check() error {
 			"the devcontainer CLI hangs on paths that contain \"=\": %s", folder).
 			WithHint("rename the folder")
 	}
+	if o.Approval.linked != "" {
+		return dray.Errorf(dray.CodeContainerUnavailable, "%s has another name (a hard link), by which "+
+			"a container could change it before it is used", o.Approval.linked).
+			WithHint("replace it by a copy of itself")
+	}
 	var what string
 	info, err := os.Stat(o.CLI)
 	switch {

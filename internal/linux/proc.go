@@ -3,6 +3,7 @@ package linux
 import (
 	"bytes"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,8 +14,12 @@ import (
 // Mount is one line of a mountinfo file (proc(5), /proc/pid/mountinfo).
 type Mount struct {
 	ID int // unique among the present mounts
+	// Device is the file system's device, "major:minor".
+	Device string
 	// Root is the directory of the file system that is mounted, Point the path it is mounted on.
 	Root, Point string
+	// ReadOnly is the flag of this mount, whatever that of the file system is.
+	ReadOnly bool
 	// FSType is the type of the file system. Options are those of the superblock.
 	FSType  string
 	Options []string
@@ -34,7 +39,7 @@ func Mounts(table []byte) iter.Seq[Mount] {
 func parseMount(line string) (Mount, bool) {
 	head, tail, _ := strings.Cut(line, " - ")
 	fields, super := strings.Fields(head), strings.Fields(tail)
-	if len(fields) < 5 || len(super) < 1 {
+	if len(fields) < 6 || len(super) < 1 {
 		return Mount{}, false
 	}
 	id, err := strconv.Atoi(fields[0])
@@ -42,7 +47,8 @@ func parseMount(line string) (Mount, bool) {
 		return Mount{}, false
 	}
 	m := Mount{
-		ID: id, Root: unescape.Replace(fields[3]), Point: unescape.Replace(fields[4]), FSType: super[0],
+		ID: id, Device: fields[2], Root: unescape.Replace(fields[3]), Point: unescape.Replace(fields[4]),
+		ReadOnly: slices.Contains(strings.Split(fields[5], ","), "ro"), FSType: super[0],
 	}
 	if len(super) >= 3 {
 		m.Options = strings.Split(super[2], ",")

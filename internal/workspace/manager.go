@@ -25,6 +25,12 @@ type Engine interface {
 	Inspect(ctx context.Context, ref string) (devcontainer.ContainerInfo, error)
 	List(ctx context.Context, label, value string) ([]devcontainer.ContainerInfo, error)
 	Stop(ctx context.Context, id string) error
+	// Writers returns the containers with processes that can change one of the paths, Writer whether
+	// one container can. Starts sends the ids of containers that are created, started or unpaused; it
+	// closes the channel when events may be missed, or ctx is done.
+	Writers(ctx context.Context, paths []string) ([]devcontainer.ContainerInfo, error)
+	Writer(ctx context.Context, id string, paths []string) (devcontainer.ContainerInfo, bool, error)
+	Starts(ctx context.Context) (<-chan string, error)
 	// Environment returns an environment of a running container.
 	Environment(ctx context.Context, c devcontainer.ContainerInfo, spec agent.Spec,
 	) (dray.Environment, error)

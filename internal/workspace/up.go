@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -31,6 +32,7 @@ type upRunner struct {
 
 	mu     sync.Mutex
 	runs   map[devcontainer.Location]*upRun
+	held   heldFolders
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -185,7 +187,8 @@ func (u *upRunner) runWithTimeout(ctx context.Context, loc devcontainer.Location
 	return id, err
 }
 
-// run runs the devcontainer CLI for a trusted workspace and returns the id of its container.
+// run runs the devcontainer CLI for a trusted workspace and returns the id of its container. What
+// was trusted is read by Approve, and again by the CLI: in between no container may change it.
 // ${localEnv:X} has the values of the daemon and the configuration: mounts can depend on them, so
 // callers cannot choose them.
 func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
@@ -198,6 +201,27 @@ func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
 	found, _, err := u.findByLabels(ctx, loc)
 	if err != nil {
 		return "", err
+	}
+	guard := inputGuard{u, approval}
+	return guard.guarded(ctx, found, progress, func(ctx context.Context) (string, error) {
+		return u.runCLI(ctx, approval, found, progress)
+	})
+}
+
+// runCLI runs the devcontainer CLI while the inputs of an approval are guarded. They are hashed
+// again: before they were guarded, they could be changed.
+func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
+	found devcontainer.ContainerInfo, progress func(phase, message string),
+) (string, error) {
+	loc := guarded.Location()
+	approval, err := u.trust.Approve(ctx, loc)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Equal(approval.Reads(), guarded.Reads()) {
+		return "", dray.Errorf(dray.CodeContainerUnavailable,
+			"the symlinks that lead to the configuration of %s changed while it was read",
+			loc.Workspace).WithHint("repeat the call")
 	}
 	key := loc.Workspace + "\x00" + loc.Config
 	mount, err := u.engine.Mount(ctx, key)

@@ -1,0 +1,114 @@
+package devcontainer
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Reads returns the paths of the trust inputs that `up` uses on the host, so that nobody may change
+// them between Approve and their use: files, directories, and the symlinks that lead to them. It
+// is empty if the workspace is always trusted.
+func (a Approval) Reads() []string { return a.reads }
+
+// Root returns the directory that contains what `up` mounts and reads, with symlinks resolved.
+func (a Approval) Root() string { return a.root }
+
+// Starts reports whether `up` of this approval has made the container, as one of the services of
+// its compose files or as that of the workspace.
+func (a Approval) Starts(c ContainerInfo) bool {
+	if _, ok := a.loc.Match([]ContainerInfo{c}); ok {
+		return true
+	}
+	for file := range strings.SplitSeq(c.Labels[labelComposeFiles], ",") {
+		if slices.Contains(a.composeFiles, realPath(file)) {
+			return true
+		}
+	}
+	return false
+}
+
+// labelComposeFiles are the compose files of a container, separated by commas.
+const labelComposeFiles = "com.docker.compose.project.config_files"
+
+// bind adds what Reads, Root and Starts return.
+func (f *trustInputs) bind(a *Approval) {
+	a.root = realPath(f.loc.Workspace)
+	paths := map[string]bool{}
+	if f.root != "" { // its content is used in the container only
+		a.root = realPath(f.root)
+		addHops(paths, f.root)
+		delete(paths, a.root)
+		paths[filepath.Dir(a.root)] = true
+	}
+	if isCompose(f.file.values) {
+		for _, file := range f.composeFiles() {
+			a.composeFiles = append(a.composeFiles, realPath(file))
+		}
+	}
+	if f.readOnHost() {
+		for path := range f.files {
+			addHops(paths, path)
+			if hardLinked(path) {
+				a.linked = path
+			}
+		}
+		for path := range f.folders {
+			addHops(paths, path)
+		}
+	}
+	a.reads = slices.Sorted(maps.Keys(paths))
+}
+
+// readOnHost reports whether `up` reads files on the host other than the pinned configuration.
+func (f *trustInputs) readOnHost() bool {
+	values := f.file.values
+	features, _ := values["features"].(entry)
+	for name := range features {
+		if strings.HasPrefix(name, ".") || filepath.IsAbs(name) {
+			return true
+		}
+	}
+	return values["initializeCommand"] != nil || values["build"] != nil ||
+		values["dockerFile"] != nil || isCompose(values) || f.files[lockFile(f.loc.Config)] != "absent"
+}
+
+// hardLinked reports whether a file has another name, by which a container that cannot reach this
+// one could change it.
+func hardLinked(path string) bool {
+	var st syscall.Stat_t
+	return syscall.Stat(path, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG && st.Nlink > 1
+}
+
+// maxHops bounds the symlinks of a path, as the kernel does.
+const maxHops = 40
+
+// addHops adds what decides where a path leads to: each symlink on the way and the last path, which
+// has none and need not exist.
+func addHops(paths map[string]bool, path string) {
+	for range maxHops {
+		link, target := firstLink(path)
+		if link == "" {
+			break
+		}
+		paths[link] = true
+		path = resolvePath(filepath.Dir(link), target) + path[len(link):]
+	}
+	paths[filepath.Clean(path)] = true
+}
+
+// firstLink returns the first symlink of an absolute path and its target.
+func firstLink(path string) (link, target string) {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		if target, err := os.Readlink(path[:i]); err == nil {
+			return path[:i], target
+		}
+	}
+	return "", ""
+}
