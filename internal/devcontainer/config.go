@@ -1,7 +1,6 @@
 package devcontainer
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,29 +71,6 @@ func isDockerfile(values entry) bool {
 	build, _ := values["build"].(entry)
 	_, ok := build["dockerfile"]
 	return ok
-}
-
-// GitFunc runs git in a directory and returns its output.
-type GitFunc func(ctx context.Context, dir string, args ...string) (string, error)
-
-// mountRoot returns the directory that `up` mounts for a workspace: the top of its git work tree
-// with symlinks kept, else the workspace itself, also if git fails, as in the reference.
-//
-// core.worktree in the repository's configuration, which a tool in the container can write, can
-// move it to any directory of the host. So trust covers it, and Up passes the mount to the CLI.
-func mountRoot(ctx context.Context, git GitFunc, workspace string) string {
-	if git == nil {
-		return workspace
-	}
-	out, err := git(ctx, workspace, "rev-parse", "--show-cdup")
-	if err != nil {
-		return workspace
-	}
-	up := strings.TrimSpace(out)
-	if filepath.IsAbs(up) {
-		return filepath.Clean(up)
-	}
-	return filepath.Join(workspace, up)
 }
 
 // defaultFolder returns the default of workspaceFolder (CF-05).

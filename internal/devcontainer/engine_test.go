@@ -41,7 +41,7 @@ func newUpTest(t *testing.T, files map[string]string) *upTest {
 		write(t, dir, name, content)
 	}
 	u := &upTest{t: t, loc: locate(t, dir), state: t.TempDir(), cli: cli}
-	u.trust = NewTrustStore(u.state, nil, runGit)
+	u.trust = NewTrustStore(u.state, nil)
 	t.Cleanup(u.clean)
 	return u
 }
@@ -129,7 +129,7 @@ func (u *upTest) resolve() (ContainerInfo, ExecConfig) {
 	}
 	r, err := Resolve(u.t.Context(), Input{
 		Location: u.loc, Container: c,
-		LocalEnv: locals(map[string]string{"GREETING": "hello"}), Git: runGit,
+		LocalEnv: locals(map[string]string{"GREETING": "hello"}),
 	})
 	if err != nil {
 		u.t.Fatal(err)

@@ -30,7 +30,7 @@ func FuzzConfig(f *testing.F) {
 		if err == nil && r.User == "" {
 			t.Error("no user")
 		}
-		fp, err := collectTrustInputs(t.Context(), loc, nil)
+		fp, err := collectTrustInputs(t.Context(), loc)
 		if err != nil {
 			return
 		}

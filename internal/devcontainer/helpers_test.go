@@ -1,7 +1,6 @@
 package devcontainer
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,18 +48,13 @@ func locate(t testing.TB, dir string) Location {
 	return loc
 }
 
-// runGit is git itself.
-func runGit(ctx context.Context, dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", args...)
-	cmd.Dir = dir
-	out, err := cmd.Output()
-	return string(out), err
-}
-
+// git runs git in a directory.
 func git(t testing.TB, dir string, args ...string) {
 	t.Helper()
-	if _, err := runGit(t.Context(), dir, args...); err != nil {
-		t.Fatalf("git %v: %v", args, err)
+	cmd := exec.CommandContext(t.Context(), "git", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %v: %v: %s", args, err, out)
 	}
 }
 

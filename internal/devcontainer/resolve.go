@@ -24,8 +24,6 @@ type Input struct {
 	// LocalEnv returns the values of ${localEnv:NAME}; nil is an empty environment. It must be empty
 	// for a workspace that is not trusted.
 	LocalEnv func(name string) (string, bool)
-	// Git finds the top of the work tree. If it is nil, the workspace is used instead.
-	Git GitFunc
 }
 
 // Probe is the shell that the environment of a call is read from.
@@ -59,9 +57,8 @@ type ExecConfig struct {
 	Warnings []string
 }
 
-// Resolve reads the configuration file and the container's labels and merges them. It runs git if
-// the configuration does not set workspaceFolder. It fails with no_devcontainer, or with
-// container_failed for an invalid configuration.
+// Resolve reads the configuration file and the container's labels and merges them. It fails
+// with no_devcontainer, or with container_failed for an invalid configuration.
 func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
 	in.Location = in.Location.withLabelPaths(in.Container)
 	r := resolver{Input: in}
@@ -126,7 +123,8 @@ func (r *resolver) folder(ctx context.Context) (string, error) {
 	case isCompose(r.file.values):
 		return "/", nil
 	}
-	return defaultFolder(mountRoot(ctx, r.Git, r.Location.Workspace), r.Location.Workspace), nil
+	root, err := mountRoot(ctx, r.Location.Workspace)
+	return defaultFolder(root, r.Location.Workspace), err
 }
 
 // mergeLabel merges the properties that a call depends on over the entries of the container's label

@@ -100,7 +100,7 @@ func (c resolveCase) make(t *testing.T) Input {
 		container.Labels[key] = strings.NewReplacer("FOLDER", loc.Workspace, "CONFIG", loc.Config).
 			Replace(value)
 	}
-	return Input{Location: loc, Container: container, LocalEnv: locals(hostEnv), Git: runGit}
+	return Input{Location: loc, Container: container, LocalEnv: locals(hostEnv)}
 }
 
 // Resolve agrees with the reference, which gets the same container from a fake docker (EX-07,
@@ -127,7 +127,7 @@ func resolve(t *testing.T, config string, c ContainerInfo) ExecConfig {
 	t.Helper()
 	r, err := Resolve(t.Context(), Input{
 		Location: workspace(t, config), Container: c,
-		LocalEnv: locals(hostEnv), Git: runGit,
+		LocalEnv: locals(hostEnv),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestResolveThroughLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := ContainerInfo{Labels: map[string]string{LabelFolder: own.Workspace, LabelConfig: own.Config}}
-	got, err := Resolve(t.Context(), Input{Location: locate(t, link), Container: c, Git: runGit})
+	got, err := Resolve(t.Context(), Input{Location: locate(t, link), Container: c})
 	if err != nil || got.WorkspaceFolder != "/workspaces/app" ||
 		got.RemoteEnv["LOCAL"] != own.Workspace {
 		t.Errorf("folder %s, variables %v, %v", got.WorkspaceFolder, got.RemoteEnv, err)

@@ -25,13 +25,12 @@ import (
 type TrustStore struct {
 	file          trustFile
 	alwaysTrusted []string
-	git           GitFunc
 }
 
 // NewTrustStore returns a store with its file trust.json in the state directory. The folders in
 // always are trusted with any configuration, but not the directories in them.
-func NewTrustStore(state string, always []string, git GitFunc) *TrustStore {
-	s := &TrustStore{file: trustFile{path: filepath.Join(state, "trust.json")}, git: git}
+func NewTrustStore(state string, always []string) *TrustStore {
+	s := &TrustStore{file: trustFile{path: filepath.Join(state, "trust.json")}}
 	for _, folder := range always {
 		s.alwaysTrusted = append(s.alwaysTrusted, realPath(filepath.Clean(folder)))
 	}
@@ -40,7 +39,7 @@ func NewTrustStore(state string, always []string, git GitFunc) *TrustStore {
 
 // Summary returns what a trust in the workspace would cover.
 func (s *TrustStore) Summary(ctx context.Context, loc Location) (Summary, error) {
-	f, err := collectTrustInputs(ctx, loc, s.git)
+	f, err := collectTrustInputs(ctx, loc)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -49,7 +48,7 @@ func (s *TrustStore) Summary(ctx context.Context, loc Location) (Summary, error)
 
 // Trust records a trust in what the returned summary shows.
 func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
-	f, err := collectTrustInputs(ctx, loc, s.git)
+	f, err := collectTrustInputs(ctx, loc)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -70,7 +69,7 @@ func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trus
 	if approval, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
 		return approval, nil, err
 	}
-	f, err := collectTrustInputs(ctx, loc, s.git)
+	f, err := collectTrustInputs(ctx, loc)
 	if err != nil {
 		return Approval{}, nil, err
 	}
@@ -106,7 +105,9 @@ func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval,
 	}
 	root := ""
 	if !isCompose(file.values) {
-		root = mountRoot(ctx, s.git, loc.Workspace)
+		if root, err = mountRoot(ctx, loc.Workspace); err != nil {
+			return Approval{}, false, err
+		}
 	}
 	approval, err := approve(loc, file, root)
 	return approval, err == nil, err

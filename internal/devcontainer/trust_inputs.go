@@ -34,7 +34,7 @@ const (
 //   - Dockerfiles, compose files and the files that these name,
 //   - the directories of local features,
 //   - files of the workspace that initializeCommand, which runs on the host, and runArgs name,
-//   - the directory that is mounted, which the repository's configuration can move.
+//   - the directory that is mounted, which a repository above the workspace can move.
 //
 // The absence of a file is recorded, so that its appearance is a change. Images, features from a
 // registry, the build context, and files that a covered program reads or runs are not covered.
@@ -55,7 +55,7 @@ type trustInputs struct {
 }
 
 // collectTrustInputs reads the trust inputs. It fails if one of them cannot be read.
-func collectTrustInputs(ctx context.Context, loc Location, git GitFunc) (*trustInputs, error) {
+func collectTrustInputs(ctx context.Context, loc Location) (*trustInputs, error) {
 	canonical, err := loc.canonical()
 	if err != nil {
 		return nil, err
@@ -68,7 +68,9 @@ func collectTrustInputs(ctx context.Context, loc Location, git GitFunc) (*trustI
 		return nil, err
 	}
 	if !isCompose(f.file.values) {
-		f.root = mountRoot(ctx, git, loc.Workspace)
+		if f.root, err = mountRoot(ctx, loc.Workspace); err != nil {
+			return nil, err
+		}
 	}
 	f.addFolders()
 	f.addBuild()

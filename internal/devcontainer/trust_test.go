@@ -14,7 +14,7 @@ import (
 
 func trustStore(t testing.TB, always ...string) *TrustStore {
 	t.Helper()
-	return NewTrustStore(t.TempDir(), always, runGit)
+	return NewTrustStore(t.TempDir(), always)
 }
 
 func mustTrust(t testing.TB, s *TrustStore, loc Location) Summary {
@@ -180,11 +180,11 @@ func firstMissing(path string) string {
 	return path
 }
 
-// A tool in the container can set core.worktree of the repository, which moves the directory that
-// `up` mounts, even to the root of the host.
+// The directory that `up` mounts is trusted with the configuration. A repository above the workspace
+// moves it. core.worktree, which a tool in the container can set to the root of the host, does not.
 func TestTrustCoversMountedDirectory(t *testing.T) {
 	loc := workspace(t, `{"image": "x"}`)
-	git(t, loc.Workspace, "init", "-q")
+	initRepository(t, loc.Workspace)
 	s := trustStore(t)
 	mustTrust(t, s, loc)
 	before, err := s.Approve(t.Context(), loc)
@@ -192,6 +192,9 @@ func TestTrustCoversMountedDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	git(t, loc.Workspace, "config", "core.worktree", "/")
+	wantTrusted(t, s, loc)
+	above := filepath.Dir(loc.Workspace)
+	mustDo(t, os.Rename(loc.Workspace+"/.git", above+"/.git"))
 	wantUntrusted(t, s, loc, "has changed since")
 
 	var pinned struct{ WorkspaceMount, WorkspaceFolder string }
@@ -204,9 +207,9 @@ func TestTrustCoversMountedDirectory(t *testing.T) {
 		t.Errorf("pinned %+v: the mount that was agreed to is not what up gets", pinned)
 	}
 	summary := mustTrust(t, s, loc)
-	if !strings.Contains(fmt.Sprint(summary.Access), "{workspaceMount the directory /}") ||
-		!strings.Contains(fmt.Sprint(summary.Notes), "is mounted, not only the workspace: /") {
-		t.Errorf("the summary does not show that / is mounted: %+v", summary)
+	if !strings.Contains(fmt.Sprint(summary.Access), "{workspaceMount the directory "+above+"}") ||
+		!strings.Contains(fmt.Sprint(summary.Notes), "is mounted, not only the workspace: "+above) {
+		t.Errorf("the summary does not show that %s is mounted: %+v", above, summary)
 	}
 }
 

@@ -89,7 +89,7 @@ func fakeUp(t *testing.T, script string) UpOptions {
 		t.Fatal(err)
 	}
 	state := t.TempDir()
-	s := NewTrustStore(state, nil, runGit)
+	s := NewTrustStore(state, nil)
 	mustTrust(t, s, loc)
 	approval, err := s.Approve(t.Context(), loc)
 	if err != nil {

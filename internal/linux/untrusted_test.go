@@ -48,7 +48,7 @@ func makeFIFO(t *testing.T, path string) {
 
 func makeSocket(t *testing.T, path string) {
 	t.Helper()
-	t.Chdir(filepath.Dir(path))                       // a short address
+	t.Chdir(filepath.Dir(path)) // a short address
 	l, err := net.Listen("unix", filepath.Base(path))
 	if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func New(cfg Config, engine Engine, pool *process.Pool, trust *devcontainer.Trus
 ) *Manager {
 	removeStaleConfigs(cfg.State, log)
 	engine.Watch()
-	r := &resolver{cfg: cfg, engine: engine, trust: trust, git: Git(pool), log: log}
+	r := &resolver{cfg: cfg, engine: engine, trust: trust, log: log}
 	return &Manager{resolver: r, ups: newUpRunner(r, pool), usedFolders: map[string]bool{}}
 }
 

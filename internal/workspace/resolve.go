@@ -23,7 +23,6 @@ type resolver struct {
 	cfg    Config
 	engine Engine
 	trust  *devcontainer.TrustStore
-	git    devcontainer.GitFunc
 	log    *zap.Logger
 }
 
@@ -231,7 +230,7 @@ func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
 	if loc.Workspace != "" {
 		trusted, trust, _ = r.trust.IsTrusted(ctx, loc) // an error means untrusted
 	}
-	in := devcontainer.Input{Location: loc, Container: c, Git: r.git}
+	in := devcontainer.Input{Location: loc, Container: c}
 	if trusted {
 		in.LocalEnv = r.localEnv(req.localEnv)
 	}

@@ -233,20 +233,22 @@ func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
 	log.Info("workspace up started")
 	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
 		CLI: u.cfg.CLI, State: u.cfg.State, Approval: approval, Container: found,
-		ExtraArgs: u.cfg.UpArgs, Mount: mount, Env: u.env(), Start: u.startHelper,
+		ExtraArgs: u.cfg.UpArgs, Mount: mount, Env: u.env(loc), Start: u.startHelper,
 	}, progress)
 	log.Info("workspace up ended", zap.String("container_id", res.ContainerID), zap.Error(err))
 	return res.ContainerID, err
 }
 
-// env returns the variables of `up`, each once: programs differ in which of two they use.
-func (u *upRunner) env() []string {
+// env returns the variables of `up`, each once: programs differ in which of two they use. No
+// program of the workspace is found by PATH: trust does not cover it.
+func (u *upRunner) env(loc devcontainer.Location) []string {
 	vars := map[string]string{}
 	for _, kv := range append(devcontainer.UpEnv(os.Environ()), u.engine.Env()...) {
 		name, value, _ := strings.Cut(kv, "=")
 		vars[name] = value
 	}
 	maps.Copy(vars, u.cfg.LocalEnv)
+	vars["PATH"], _ = SafePath(vars["PATH"], loc.Workspace)
 	env := make([]string, 0, len(vars))
 	for name, value := range vars {
 		env = append(env, name+"="+value)
@@ -278,34 +280,4 @@ func (h helperProcess) Wait() (int, error) {
 		return 128 + int(exit.Signal), err
 	}
 	return exit.Code, err
-}
-
-// maxGitOutput bounds the output of git, in bytes.
-const maxGitOutput = 64 << 10
-
-// Git returns a function that runs git on the host, supervised, with the environment that the
-// devcontainer CLI gives it.
-func Git(pool *process.Pool) devcontainer.GitFunc {
-	return func(ctx context.Context, dir string, args ...string) (string, error) {
-		proc, err := pool.Start(ctx, process.Spec{
-			Argv: append([]string{"git"}, args...), Dir: dir,
-			Env: []string{
-				"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "GIT_TERMINAL_PROMPT=0",
-				"LC_ALL=C",
-			},
-		})
-		if err != nil {
-			return "", err
-		}
-		defer context.AfterFunc(ctx, func() { proc.Stop(0) })()
-		_ = proc.Stdin().Close()
-		go func() { _, _ = io.Copy(io.Discard, proc.Stderr()) }() // ends with the process
-		out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxGitOutput))
-		_, _ = io.Copy(io.Discard, proc.Stdout())
-		exit, err := proc.Wait()
-		if err == nil && (exit.Code != 0 || exit.Signal != 0) {
-			err = errors.New("git: not a work tree")
-		}
-		return string(out), err
-	}
 }

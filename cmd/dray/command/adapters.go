@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -48,6 +49,19 @@ func supervisorLaunch() (process.SupervisorConfig, error) {
 		Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()),
 		Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"}, KeepOpen: f,
 	}, nil
+}
+
+// useSafePath removes unsafe elements from this process' PATH, by which it and its helper programs
+// find programs, and returns them.
+func useSafePath(cfg *config.Config) (unsafe []string, err error) {
+	workspaces := slices.Clone(cfg.Trust.Workspaces)
+	for _, c := range cfg.Containers {
+		if c.Workspace != "" {
+			workspaces = append(workspaces, c.Workspace)
+		}
+	}
+	path, unsafe := workspace.SafePath(os.Getenv("PATH"), workspaces...)
+	return unsafe, os.Setenv("PATH", path)
 }
 
 // devcontainerCLI returns the absolute path of the reference CLI, the configured one or that in

@@ -75,6 +75,14 @@ func (a *app) runConfigCheck() error {
 	}
 	report := checkReport{OK: true, File: cfg.File}
 	report.Variables, report.Flags = origins(cfg.Settings())
+	unsafe, err := useSafePath(cfg)
+	if err != nil {
+		return err
+	}
+	for _, dir := range unsafe {
+		report.Warnings = append(report.Warnings, fmt.Sprintf("PATH: %q is not used: it is relative, "+
+			"in a workspace, or everybody may write to it", dir))
+	}
 	if _, err := devcontainerCLI(cfg); err != nil {
 		report.Warnings = append(report.Warnings, err.Error())
 	}

@@ -43,6 +43,13 @@ type daemon struct {
 // newDaemon wires the daemon. It opens no socket, and does not connect to the engine before a call
 // needs it.
 func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (*daemon, error) {
+	unsafe, err := useSafePath(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if len(unsafe) > 0 {
+		log.Warn("unsafe elements of PATH dropped", zap.Strings("elements", unsafe))
+	}
 	d := &daemon{}
 	if err := d.openServices(ctx, cfg, log); err != nil {
 		return nil, errors.Join(err, d.close(ctx))
@@ -147,7 +154,7 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	h := host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()},
 		d.pool)
 	state := string(cfg.State)
-	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces, workspace.Git(d.pool))
+	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces)
 	d.workspaces = workspace.New(workspace.Config{
 		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
 		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,

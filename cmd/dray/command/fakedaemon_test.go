@@ -144,10 +144,7 @@ func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id str
 		if err != nil {
 			return w, err
 		}
-		noGit := func(context.Context, string, ...string) (string, error) {
-			return "", errors.New("no git")
-		}
-		summary, err := devcontainer.NewTrustStore(d.state, nil, noGit).Trust(ctx, loc)
+		summary, err := devcontainer.NewTrustStore(d.state, nil).Trust(ctx, loc)
 		w.Trusted, w.Trust = true, &summary
 		return w, err
 	case workspace.ActionUp:
