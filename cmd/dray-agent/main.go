@@ -36,7 +36,7 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "serve":
-		process.RestartWithTimerSlack("GOMAXPROCS=2")
+		process.RestartWithTimerSlack(process.AgentTimerSlack, "GOMAXPROCS=2")
 		process.ReserveThreads(agentThreads)
 		return serve(nonblocking(0, "stdin"), nonblocking(1, "stdout"))
 	case len(args) == 1 && args[0] == "supervise":

@@ -4,10 +4,18 @@ package main
 import (
 	"context"
 	"os"
+	"runtime/debug"
 
 	"github.com/dray-dev/dray/cmd/dray/command"
+	"github.com/dray-dev/dray/executor/process"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		process.RestartWithTimerSlack(process.DaemonTimerSlack)
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(400) // the heap is small, and many calls at once allocate in bursts
+		}
+	}
 	os.Exit(command.Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

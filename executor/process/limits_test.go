@@ -2,10 +2,13 @@ package process_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/dray-dev/dray/executor/process"
 )
 
 // A tool has the limits, priorities and OOM score of the pool's parent, although Go raises its own
@@ -23,29 +26,45 @@ func TestInheritedLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/bin/sh", "-c", setUp+`exec "$1" "$2" "$3"`, "sh", self, aloneArg, script)
-	cmd.Env, cmd.Stderr = supervisorEnv(), os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r lostReport
-	if err := json.Unmarshal(out, &r); err != nil {
-		t.Fatal(err)
-	}
+	r := reportAlone(t, cmd)
 	if r.Stdout != string(want) || !strings.HasPrefix(r.Stdout, "512\n4000\n") {
 		t.Errorf("got %q, want %q", r.Stdout, want)
 	}
 }
 
-// A tool has the timer slack of the pool's program, although its supervisor has another one (EX-16,
-// docs/adr/0028).
+// timerSlackFile has the timer slack of the main thread of the program that reads it.
+const timerSlackFile = "/proc/self/timerslack_ns"
+
+// A tool has the timer slack and the variables with which the pool's program was started, although
+// that program, as the daemon, and its supervisors have set others (EX-16, docs/adr/0028).
 func TestTimerSlackIsInherited(t *testing.T) {
-	own, err := os.ReadFile("/proc/self/timerslack_ns")
+	own, err := os.ReadFile(timerSlackFile)
 	if err != nil {
 		t.Skip("this kernel does not report timer slack")
 	}
-	got := collect(shell(t, newPool(t), "cat /proc/self/timerslack_ns", 0))
+	const script = "cat " + timerSlackFile + "; env | grep TIMER_SLACK"
+	got := collect(shell(t, newPool(t), script, 0))
 	if got.stdout != string(own) {
-		t.Errorf("the tool has a timer slack of %q, this program of %q", got.stdout, own)
+		t.Errorf("the tool printed %q, want its timer slack %q", got.stdout, own)
 	}
+	restarted := reportAlone(t, exec.Command("/proc/self/exe", aloneArg, script))
+	want := fmt.Sprintln(process.DaemonTimerSlack.Nanoseconds())
+	if restarted.Slack != want || restarted.Stdout != string(own) {
+		t.Errorf("the program has %q, want %q; its tool printed %q, want %q", restarted.Slack, want,
+			restarted.Stdout, own)
+	}
+}
+
+// reportAlone runs a command that ends in runAlone.
+func reportAlone(t *testing.T, cmd *exec.Cmd) (r lostReport) {
+	t.Helper()
+	cmd.Env, cmd.Stderr = supervisorEnv(), os.Stderr
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

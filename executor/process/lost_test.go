@@ -27,15 +27,18 @@ type lostReport struct {
 	Exit   process.Exit
 	Stdout string
 	After  string // of the next call
+	Slack  string // the timer slack of the program itself
 }
 
 func runAlone(script string) {
+	process.RestartWithTimerSlack(process.DaemonTimerSlack)
 	pool := process.NewPool(process.SupervisorConfig{
 		Path: "/proc/self/exe",
 		Args: []string{"supervisor", superviseArg}, Env: supervisorEnv(), Subreaper: true,
 	})
 	defer pool.Close()
-	var r lostReport
+	slack, _ := os.ReadFile(timerSlackFile)
+	r := lostReport{Slack: string(slack)}
 	for i, s := range []string{script, "echo next"} {
 		p, err := pool.Start(context.Background(),
 			process.Spec{Argv: []string{"/bin/sh", "-c", "read go; " + s}, Env: os.Environ(), Dir: "/"})
@@ -66,16 +69,7 @@ func TestOrphansOfAKilledSupervisorEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 5 {
-				cmd := exec.Command("/proc/self/exe", aloneArg, script)
-				cmd.Env, cmd.Stderr = supervisorEnv(), os.Stderr
-				out, err := cmd.Output()
-				if err != nil {
-					t.Fatal(err)
-				}
-				var r lostReport
-				if err := json.Unmarshal(out, &r); err != nil {
-					t.Fatal(err)
-				}
+				r := reportAlone(t, exec.Command("/proc/self/exe", aloneArg, script))
 				if !r.Lost || !r.Exit.Proven || len(r.Exit.Survivors) != 0 || r.After != "next\n" {
 					t.Errorf("got %+v", r)
 				}

@@ -66,7 +66,7 @@ func startSupervisor(config SupervisorConfig, socket *os.File) (proc *os.Process
 		Dir: "/", Env: append(slices.Clone(config.Env), timerSlackEnv+"="+strconv.Itoa(own)),
 		Files: []*os.File{null, null, os.Stderr, socket}, Sys: &syscall.SysProcAttr{Setsid: true},
 	}
-	withTimerSlack(runtimeTimerSlack, func() {
+	withTimerSlack(AgentTimerSlack, func() {
 		proc, err = os.StartProcess(config.Path, config.Args, attr)
 	})
 	return proc, err
@@ -75,12 +75,16 @@ func startSupervisor(config SupervisorConfig, socket *os.File) (proc *os.Process
 // The Go runtime has a thread that sleeps for 20 µs at a time while any goroutine runs. Where a
 // process is busy for a millisecond with system calls that is a third of all its system calls. A
 // thread's timer slack is how late the kernel may end such a sleep. A process inherits it from the
-// thread that started it, and its threads inherit it from each other: supervisors and the agent are
-// started with a high slack for the runtime's threads, and reset their main thread, from which
-// tools inherit it, to the value of timerSlackEnv. See docs/adr/0028-runtime-timer-slack.md.
+// thread that started it, and its threads inherit it from each other: daemon, agent and supervisors
+// are started with a high slack for the runtime's threads. Supervisors reset their main thread,
+// from which tools inherit it, to the value of timerSlackEnv. See
+// docs/adr/0028-runtime-timer-slack.md.
+const timerSlackEnv = "DRAY_TIMER_SLACK"
+
+// Timer slacks. That of the daemon is lower, because its timers are those of its callers.
 const (
-	timerSlackEnv     = "DRAY_TIMER_SLACK"
-	runtimeTimerSlack = int(10 * time.Millisecond)
+	AgentTimerSlack  = 10 * time.Millisecond
+	DaemonTimerSlack = 500 * time.Microsecond
 )
 
 // ownTimerSlack returns the timer slack in nanoseconds that this program was given by its parent.
@@ -92,13 +96,13 @@ var ownTimerSlack = sync.OnceValue(func() int {
 	return n
 })
 
-// withTimerSlack calls f on a thread with the given timer slack in nanoseconds.
-func withTimerSlack(slack int, f func()) {
+// withTimerSlack calls f on a thread with the given timer slack.
+func withTimerSlack(slack time.Duration, f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err == nil {
-		setTimerSlack(slack)
+		setTimerSlack(int(slack))
 		defer setTimerSlack(before)
 	}
 	f()
@@ -109,17 +113,20 @@ func setTimerSlack(ns int) {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0)
 }
 
-// RestartWithTimerSlack executes this program again with a high timer slack and with env appended
-// to its environment, unless it was started so. It returns if that is not possible.
-func RestartWithTimerSlack(env ...string) {
+// RestartWithTimerSlack executes this program again with a timer slack and with env appended to its
+// environment, unless it was started so. It returns if that is not possible.
+func RestartWithTimerSlack(slack time.Duration, env ...string) {
+	own := ownTimerSlack()
 	if _, ok := os.LookupEnv(timerSlackEnv); ok {
+		_ = os.Unsetenv(timerSlackEnv) // it is not for other programs
 		return
 	}
-	slack := timerSlackEnv + "=" + strconv.Itoa(ownTimerSlack())
-	all := slices.Concat(os.Environ(), env, []string{slack})
-	withTimerSlack(runtimeTimerSlack, func() {
-		_ = unix.Exec("/proc/self/exe", os.Args, all)
-	})
+	self, err := os.Executable()
+	if err != nil {
+		return
+	}
+	all := slices.Concat(os.Environ(), env, []string{timerSlackEnv + "=" + strconv.Itoa(own)})
+	withTimerSlack(slack, func() { _ = unix.Exec(self, os.Args, all) })
 }
 
 // sendTimeout bounds the wait for a supervisor to read. A supervisor that is not stopped reads at
