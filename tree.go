@@ -112,8 +112,9 @@ type SyncReport struct {
 	Refused []RefusedPath `json:"refused"`
 	// Targets are the destinations of the sources of which anything was copied.
 	Targets []SyncTarget `json:"landed,omitempty"`
-	// FilesOmitted, RefusedOmitted and TargetsOmitted count the entries that a list of calls omits.
-	// The single invocation has all of them.
+	// FilesOmitted, RefusedOmitted and TargetsOmitted count the entries that are not listed. A list of
+	// calls omits all but the first. The single invocation has all files, and the refused paths and
+	// targets up to 1 MiB of JSON.
 	FilesOmitted   int `json:"files_omitted,omitzero"`
 	RefusedOmitted int `json:"refused_omitted,omitzero"`
 	TargetsOmitted int `json:"landed_omitted,omitzero"`

@@ -173,16 +173,14 @@ type fileLists struct {
 // which is durable when storeLists returns.
 func storeLists(m dray.Metadata, blobs *blobStore) (dray.Metadata, *blobRef, error) {
 	all := fileLists{Changes: m.Changes}
-	m.Changes, m.ChangesOmitted = truncate(m.Changes)
-	omitted := m.ChangesOmitted
+	omitted := truncate(&m.Changes, &m.ChangesOmitted)
 	if m.Sync != nil {
 		all.Files, all.Refused, all.Landed = m.Sync.Files, m.Sync.Refused, m.Sync.Targets
 		report := *m.Sync
-		report.Files, report.FilesOmitted = truncate(report.Files)
-		report.Refused, report.RefusedOmitted = truncate(report.Refused)
-		report.Targets, report.TargetsOmitted = truncate(report.Targets)
+		omitted += truncate(&report.Files, &report.FilesOmitted) +
+			truncate(&report.Refused, &report.RefusedOmitted) +
+			truncate(&report.Targets, &report.TargetsOmitted)
 		m.Sync = &report
-		omitted += report.FilesOmitted + report.RefusedOmitted + report.TargetsOmitted
 	}
 	if omitted == 0 {
 		return m, nil, nil
@@ -195,9 +193,17 @@ func storeLists(m dray.Metadata, blobs *blobStore) (dray.Metadata, *blobRef, err
 	return m, ref, err
 }
 
-func truncate[T any](list []T) (some []T, omitted int) {
-	n := min(len(list), maxInlineEntries)
-	return list[:n:n], len(list) - n
+// truncate omits entries of a list, and counts them in addition to those that it had omitted before.
+func truncate[T any](list *[]T, omitted *int) (more int) {
+	n := min(len(*list), maxInlineEntries)
+	more = len(*list) - n
+	*list, *omitted = (*list)[:n:n], *omitted+more
+	return more
+}
+
+// restore is the reverse of truncate.
+func restore[T any](list *[]T, omitted *int, all []T) {
+	*list, *omitted = all, *omitted-(len(all)-len(*list))
 }
 
 // loadLists restores the complete lists.
@@ -213,11 +219,11 @@ func loadLists(m *dray.Metadata, ref *blobRef, blobs *blobStore) error {
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return fmt.Errorf("read the lists of files: %w", err)
 	}
-	m.Changes, m.ChangesOmitted = all.Changes, 0
+	restore(&m.Changes, &m.ChangesOmitted, all.Changes)
 	if m.Sync != nil {
-		m.Sync.Files, m.Sync.FilesOmitted = all.Files, 0
-		m.Sync.Refused, m.Sync.RefusedOmitted = all.Refused, 0
-		m.Sync.Targets, m.Sync.TargetsOmitted = all.Landed, 0
+		restore(&m.Sync.Files, &m.Sync.FilesOmitted, all.Files)
+		restore(&m.Sync.Refused, &m.Sync.RefusedOmitted, all.Refused)
+		restore(&m.Sync.Targets, &m.Sync.TargetsOmitted, all.Landed)
 	}
 	return nil
 }

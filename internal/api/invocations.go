@@ -202,6 +202,7 @@ type syncReply struct {
 	ID      string             `json:"id" doc:"The id of the invocation."`
 	Files   []dray.SyncedFile  `json:"files"`
 	Refused []dray.RefusedPath `json:"refused" doc:"The paths that were skipped, and why."`
+	Omitted int                `json:"refused_omitted,omitzero" doc:"Skipped paths beyond 1 MiB."`
 	Bytes   int64              `json:"bytes" doc:"Size of all files in bytes, written or unchanged."`
 	DryRun  bool               `json:"dry_run,omitzero" doc:"Nothing was written."`
 }
@@ -240,7 +241,7 @@ func replySync(w http.ResponseWriter, rec dray.Record) error {
 	}
 	return reply(w, syncReply{
 		ID: rec.ID, Files: report.Files, Refused: report.Refused,
-		Bytes: report.Bytes, DryRun: report.DryRun,
+		Omitted: report.RefusedOmitted, Bytes: report.Bytes, DryRun: report.DryRun,
 	})
 }
 
@@ -248,6 +249,7 @@ func syncError(id string, report *dray.SyncReport, err error) error {
 	e := &httpError{err: err, id: id}
 	if report != nil {
 		e.refused = append([]dray.RefusedPath{}, report.Refused...)
+		e.omitted = report.RefusedOmitted
 	}
 	switch dray.CodeOf(err) {
 	case dray.CodeSyncRefused, dray.CodeDiskFull, dray.CodeLimitExceeded, dray.CodeTransferFailed:

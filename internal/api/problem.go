@@ -26,6 +26,8 @@ type problem struct {
 	// ID and Refused are set when a sync fails after it was accepted.
 	ID      string             `json:"id,omitempty" doc:"For a sync: the id of its invocation."`
 	Refused []dray.RefusedPath `json:"refused,omitzero" doc:"For a sync: the paths that were refused."`
+	// RefusedOmitted counts refused paths beyond 1 MiB.
+	RefusedOmitted int `json:"refused_omitted,omitzero" doc:"Refused paths that are not listed."`
 }
 
 // statusByCode maps codes to HTTP statuses. The codes of the second part usually end a call; some
@@ -82,6 +84,7 @@ type httpError struct {
 	accepted *int64
 	id       string // of the failed invocation
 	refused  []dray.RefusedPath
+	omitted  int // of refused
 }
 
 func (e *httpError) Error() string { return e.err.Error() }
@@ -96,6 +99,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	}
 	if more, ok := errors.AsType[*httpError](err); ok {
 		p.Accepted, p.ID, p.Refused = more.accepted, more.id, more.refused
+		p.RefusedOmitted = more.omitted
 		if more.status != 0 {
 			p.Status = more.status
 		}

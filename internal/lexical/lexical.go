@@ -115,3 +115,20 @@ func distance(a, b string) int {
 	}
 	return last[len(b)]
 }
+
+// JSONSize returns how many bytes a text has in JSON at most, without its quotes. A control
+// character has six: a report of names that a container chose must be bounded by this size.
+func JSONSize(text string) int {
+	size := len(text)
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		switch i += n; {
+		case r == '"' || r == '\\':
+			size++
+		case r < ' ' || r == '<' || r == '>' || r == '&' || r == '\u2028' || r == '\u2029',
+			r == utf8.RuneError && n == 1:
+			size += len(`\u0000`) - n
+		}
+	}
+	return size
+}

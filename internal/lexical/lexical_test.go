@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -111,4 +112,16 @@ func TestDistance(t *testing.T) {
 			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
 		}
 	}
+}
+
+// JSONSize is at least the size in every encoder's form, and that of plain text is exact.
+func FuzzJSONSize(f *testing.F) {
+	f.Add("plain")
+	f.Add("\x00\x1f\"\\<>&\u2028\xffé")
+	f.Fuzz(func(t *testing.T, text string) {
+		b, err := json.Marshal(text)
+		if err != nil || len(b)-2 > JSONSize(text) || JSONSize(text) > 6*len(text) {
+			t.Errorf("JSONSize(%q) = %d, and json.Marshal gives %s, %v", text, JSONSize(text), b, err)
+		}
+	})
 }

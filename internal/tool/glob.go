@@ -18,7 +18,9 @@ import (
 
 // Bounds of a search. The schemas state maxPaths and maxSkipped.
 const (
-	maxPaths   = 1000
+	maxPaths = 1000
+	// maxResult is the maximum size of the results in JSON, in bytes. A container chooses the names.
+	maxResult  = 1 << 20
 	maxSkipped = 50
 	// maxVisited is the maximum number of files and directories that a search visits.
 	maxVisited = 1_000_000
@@ -68,11 +70,12 @@ func globFiles(ctx context.Context, at fileScope, in globInput) (any, error) {
 			return nil
 		}
 		if pattern.matches(name, info.Type) {
-			if len(out.Paths) == maxPaths {
+			found := dray.PrintablePath(path.Join(s.base.path, name))
+			if len(out.Paths) == maxPaths || !s.fits(found) {
 				s.truncated = true
 				return fs.SkipAll
 			}
-			out.Paths = append(out.Paths, dray.PrintablePath(path.Join(s.base.path, name)))
+			out.Paths = append(out.Paths, found)
 		}
 		if info.Type == "directory" && !pattern.mayContainMatch(name) {
 			return fs.SkipDir
@@ -96,6 +99,15 @@ type fileSearch struct {
 	visited    int
 	skipped    []skippedPath
 	truncated  bool
+	size       int // of the results in JSON
+}
+
+// fits reports whether the results may have another entry with these texts, and counts it.
+func (s *fileSearch) fits(texts ...string) bool {
+	for _, text := range texts {
+		s.size += lexical.JSONSize(text)
+	}
+	return s.size <= maxResult
 }
 
 // search returns a search that starts at the given path, which is relative to the working
@@ -142,11 +154,12 @@ func (s *fileSearch) walk(ctx context.Context, visit func(string, dray.FileInfo)
 }
 
 func (s *fileSearch) skip(name, reason string) {
-	if len(s.skipped) < maxSkipped {
-		s.skipped = append(s.skipped, skippedPath{
-			dray.PrintablePath(path.Join(s.base.path, name)),
-			lexical.Truncate(dray.PrintablePath(reason), maxMessage),
-		})
+	p := skippedPath{
+		dray.PrintablePath(path.Join(s.base.path, name)),
+		lexical.Truncate(dray.PrintablePath(reason), maxMessage),
+	}
+	if len(s.skipped) < maxSkipped && s.fits(p.Path, p.Reason) {
+		s.skipped = append(s.skipped, p)
 	}
 }
 

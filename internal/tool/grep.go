@@ -139,12 +139,12 @@ func (g *grepRun) scan(r io.Reader, _ dray.FileInfo) error {
 
 // take adds a line that matches. One match more than maxMatches shows that there are more.
 func (g *grepRun) take(l line) error {
-	if len(g.out.Matches) == maxMatches {
+	m := match{Path: g.file, Line: l.number}
+	m.Text, m.Truncated = excerpt(l.text, l.from)
+	if len(g.out.Matches) == maxMatches || !g.fits(m.Path, m.Text) {
 		g.truncated = true
 		return errStop
 	}
-	m := match{Path: g.file, Line: l.number}
-	m.Text, m.Truncated = excerpt(l.text, l.from)
 	g.out.Matches = append(g.out.Matches, m)
 	return nil
 }

@@ -327,3 +327,37 @@ func TestSearchesAreMapped(t *testing.T) {
 		t.Errorf("metadata keeps the container's paths: %+v", c)
 	}
 }
+
+// The results of a search among long names, which a container chose, are bounded in bytes.
+func TestSearch_LongNames(t *testing.T) {
+	b := newFixture(t)
+	root, err := os.OpenRoot(b.folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 15 {
+		name := strings.Repeat("\x01", 255)
+		if err := root.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		below, err := root.OpenRoot(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = root.Close()
+		root = below
+	}
+	defer func() { _ = root.Close() }()
+	for i := range 500 {
+		if err := root.WriteFile(fmt.Sprint(i), []byte("found"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, pattern := range map[string]string{"glob": "**/*", "grep": "found"} {
+		res := b.call(t, name, object{"pattern": pattern})
+		if got := len(res.Output); got > 2*maxResult || !strings.Contains(string(res.Output),
+			`"truncated":true`) {
+			t.Errorf("%s returns %d bytes", name, got)
+		}
+	}
+}

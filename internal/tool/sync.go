@@ -36,6 +36,7 @@ type SyncInput struct {
 type syncOutput struct {
 	Files   []dray.SyncedFile  `json:"files"`
 	Refused []dray.RefusedPath `json:"refused"`
+	Omitted int                `json:"refused_omitted,omitzero"`
 	Bytes   int64              `json:"bytes"`
 	DryRun  bool               `json:"dry_run"`
 }
@@ -96,7 +97,9 @@ func (r *Registry) runSync(
 		}
 		return res, err
 	}
-	return successResult(res, syncOutput{report.Files, report.Refused, report.Bytes, report.DryRun})
+	return successResult(res, syncOutput{
+		report.Files, report.Refused, report.RefusedOmitted, report.Bytes, report.DryRun,
+	})
 }
 
 // newTransferRequest returns the request to sync paths for a call. Relative paths are allowed if

@@ -154,6 +154,9 @@ func (j *syncJob) readMounted(ctx context.Context, s source) ([]dray.SyncedFile,
 		if e.Type != "file" {
 			continue
 		}
+		if err := j.addToManifest(from, path.Join(s.root, e.Name)); err != nil {
+			return list, err
+		}
 		h := sha256.New()
 		if _, err := io.Copy(h, tree); err != nil {
 			return list, err

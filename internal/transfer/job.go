@@ -99,8 +99,9 @@ type syncJob struct {
 	sources []source
 	copied  []source // of which at least one file was read
 	refusals
-	done  Progress
-	bytes int64 // total size of the files, read or not
+	done     Progress
+	bytes    int64 // total size of the files, read or not
+	manifest int   // size of the list of files in JSON
 }
 
 func (s *Syncer) newJob(env dray.Environment, req Request) (*syncJob, error) {
@@ -282,6 +283,26 @@ func (j *syncJob) checkLimits(e entry, display string) error {
 	return nil
 }
 
+// Bounds of the lists of a report in bytes of JSON. A container chooses the names in them.
+const (
+	maxManifest = 16 << 20
+	maxRefused  = 1 << 20
+	maxTargets  = 1 << 20
+	// entrySize is the size of an entry without its names.
+	entrySize = 300
+)
+
+// addToManifest counts a file against the bound of the manifest, which lists every file.
+func (j *syncJob) addToManifest(from, target string) error {
+	j.manifest += entrySize + lexical.JSONSize(from) + lexical.JSONSize(target)
+	if j.manifest > maxManifest {
+		return dray.Errorf(dray.CodeLimitExceeded,
+			"the names of the files need a manifest of more than %d bytes", maxManifest).
+			WithHint("copy fewer files at once, or give them shorter names")
+	}
+	return nil
+}
+
 func limitError(key, format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeLimitExceeded, format, args...).
 		WithHint("copy fewer files at once, or raise %s in the configuration", key)
@@ -336,20 +357,23 @@ func (j *syncJob) completeReport(
 		})
 		r.Bytes += f.Size
 	}
-	r.Targets = j.syncTargets(root, from)
+	r.Targets, r.TargetsOmitted = j.syncTargets(root, from)
 	return r
 }
 
-// maxTargets is the maximum number of targets in a report.
-const maxTargets = 1000
-
 // syncTargets returns the targets of the sources. A source with refusals is listed by its files,
 // because the directory is incomplete. Names that JSON cannot represent are omitted.
-func (j *syncJob) syncTargets(root string, from map[string]string) []dray.SyncTarget {
-	var list []dray.SyncTarget
+func (j *syncJob) syncTargets(root string, from map[string]string,
+) (list []dray.SyncTarget, omitted int) {
+	size := 0
 	add := func(source, target string) {
-		if at := path.Join(root, target); utf8.ValidString(source) && utf8.ValidString(at) &&
-			len(list) < maxTargets {
+		at := path.Join(root, target)
+		size += entrySize + lexical.JSONSize(source) + lexical.JSONSize(at)
+		switch {
+		case !utf8.ValidString(source) || !utf8.ValidString(at):
+		case size > maxTargets:
+			omitted++
+		default:
 			list = append(list, dray.SyncTarget{Source: source, Path: at})
 		}
 	}
@@ -365,13 +389,13 @@ func (j *syncJob) syncTargets(root string, from map[string]string) []dray.SyncTa
 			}
 		}
 	}
-	return list
+	return list, omitted
 }
 
 func (j *syncJob) emptyReport(state dray.SyncState) dray.SyncReport {
 	return dray.SyncReport{
 		State: state, Files: []dray.SyncedFile{}, DryRun: j.req.DryRun,
-		Refused: append([]dray.RefusedPath{}, j.refused...),
+		Refused: append([]dray.RefusedPath{}, j.refused...), RefusedOmitted: j.omitted,
 	}
 }
 
@@ -381,12 +405,18 @@ func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", mode.Perm()) }
 type refusals struct {
 	skip    bool // refusals do not end the sync
 	refused []dray.RefusedPath
-	limits  int             // number of refusals because of a limit
-	partial map[string]bool // paths of sources with refusals
-	dirs    map[string]bool // refused directories, whose content is not listed
+	size    int              // of refused in JSON
+	omitted int              // number of refusals that are not in refused
+	last    dray.RefusedPath // in refused or not
+	limits  int              // number of refusals because of a limit
+	partial map[string]bool  // paths of sources with refusals
+	dirs    map[string]bool  // refused directories, whose content is not listed
 	// targetHint is the hint of a refusal because of the target, which cannot be skipped.
 	targetHint string
 }
+
+// maxNameInMessage is the maximum length of a path in the message of an error, in bytes.
+const maxNameInMessage = 1000
 
 // errHasRefusals ends a sync in which something was refused.
 var errHasRefusals = errors.New("something is refused")
@@ -396,8 +426,13 @@ func (r *refusals) refuse(p string, why error) {
 	if e.Code == dray.CodeLimitExceeded {
 		r.limits++
 	}
-	path := dray.PrintablePath(p)
-	r.refused = append(r.refused, dray.RefusedPath{Path: path, Code: e.Code, Message: e.Message})
+	r.last = dray.RefusedPath{Path: dray.PrintablePath(p), Code: e.Code, Message: e.Message}
+	r.size += entrySize + lexical.JSONSize(r.last.Path) + lexical.JSONSize(e.Message)
+	if len(r.refused) > 0 && r.size > maxRefused {
+		r.omitted++
+		return
+	}
+	r.refused = append(r.refused, r.last)
 }
 
 // refuseEntry adds an entry of a source, unless its directory is in the list.
@@ -422,7 +457,7 @@ func (r *refusals) endSync() bool { return len(r.refused) > 0 && !r.skip }
 // error returns the error of a sync that was ended by refusals.
 func (r *refusals) error() *dray.Error {
 	code, hint := dray.CodeSyncRefused, "omit the refused paths, or set on_refused to skip"
-	if r.limits == len(r.refused) {
+	if r.limits == len(r.refused)+r.omitted {
 		code = dray.CodeLimitExceeded
 		hint += "; or raise sandbox.max_file or sandbox.max_depth in the configuration"
 	}
@@ -431,10 +466,10 @@ func (r *refusals) error() *dray.Error {
 		more = " (and more; see the list)"
 	}
 	if r.targetHint != "" { // earlier refusals may have been skipped
-		first, hint = r.refused[len(r.refused)-1], r.targetHint
+		first, hint = r.last, r.targetHint
 	}
-	return dray.Errorf(code, "nothing was written, because %s is refused: %s%s", first.Path,
-		first.Message, more).WithHint("%s", hint)
+	return dray.Errorf(code, "nothing was written, because %s is refused: %s%s",
+		lexical.Truncate(first.Path, maxNameInMessage), first.Message, more).WithHint("%s", hint)
 }
 
 // isUnder reports whether a path is one of the directories or beneath one.

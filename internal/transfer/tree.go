@@ -189,6 +189,9 @@ func (t *filteredTree) accept(e entry, from, display, target string) (dray.TreeE
 	}
 	t.names[target] = true
 	if e.Type == "file" {
+		if err := t.job.addToManifest(from, target); err != nil {
+			return dray.TreeEntry{}, err
+		}
 		t.from[target] = from
 		t.job.recordCopied(e.source)
 	}

@@ -300,6 +300,9 @@ func syncSection(r *dray.SyncReport) section {
 	for _, p := range r.Refused {
 		s.add("refused", fmt.Sprintf("%s (%s): %s", p.Path, p.Code, p.Message))
 	}
+	if r.RefusedOmitted > 0 {
+		s.add("refused", fmt.Sprintf("%d more", r.RefusedOmitted))
+	}
 	if r.Error != nil {
 		s.add("error", fmt.Sprintf("%s (%s)", r.Error.Message, r.Error.Code))
 	}
