@@ -227,7 +227,7 @@ func TestChangeBetweenPlanAndRename(t *testing.T) {
 					delete(want, name)
 				}
 			}
-			err = m.run(t.Context())
+			err = m.run()
 			t.Log(err)
 			if err == nil || errors.Is(err, ErrCommitIncomplete) {
 				t.Errorf("got %v", err)
