@@ -22,6 +22,7 @@ type upTest struct {
 	trust *TrustStore
 	heard heard
 	cli   string
+	env   []string
 }
 
 // newUpTest makes a workspace of a name that nobody else has: docker compose names its project
@@ -116,7 +117,7 @@ func (u *upTest) up() (UpResult, error) {
 	existing, _ := u.loc.Match(u.containers())
 	return Up(u.t.Context(), UpOptions{
 		CLI: u.cli, State: u.state, Approval: approval, Container: existing, ExtraArgs: []string{"--buildkit", "never"},
-		Env: append(UpEnv(os.Environ()), "GREETING=hello"), Start: execStart,
+		Env: append(append(UpEnv(os.Environ()), "GREETING=hello"), u.env...), Start: execStart,
 	}, u.heard.progress)
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,8 @@ type UpOptions struct {
 	// Mount is a value of `--mount` for a new container, or "".
 	Mount string
 	// Env is the environment of the CLI and of initializeCommand, see UpEnv. ${localEnv:NAME} is
-	// replaced by its values, on which mounts can depend: it must not contain values of a caller.
+	// replaced by its values, on which mounts can depend: it must not contain values of a caller. Up
+	// adds a TMPDIR, which it removes at its end.
 	Env   []string
 	Start StartFunc
 }
@@ -124,12 +126,15 @@ func (o UpOptions) check() error {
 func (o UpOptions) run(
 	ctx context.Context, a *upAttempt, progress func(phase, message string),
 ) (UpResult, error) {
-	pinned, err := o.pin()
+	dirs, err := o.makeDirs(a.replace)
+	defer func() { _ = os.RemoveAll(dirs.run) }() // else the next start of the daemon removes it
+	if err == nil {
+		err = o.checkComposeFiles()
+	}
 	if err != nil {
 		return UpResult{}, err
 	}
-	defer func() { _ = os.RemoveAll(filepath.Dir(pinned)) }() // it contains nothing secret
-	running, err := o.Start(ctx, o.command(pinned, a.replace))
+	running, err := o.Start(ctx, o.command(dirs, a.replace))
 	if err != nil {
 		return UpResult{}, fmt.Errorf("start the devcontainer CLI: %w", err)
 	}
@@ -138,31 +143,18 @@ func (o UpOptions) run(
 	return f.follow(ctx, running)
 }
 
-// pin writes the trusted configuration where no tool can write.
-func (o UpOptions) pin() (string, error) {
-	run := filepath.Join(o.State, "run")
-	err := os.MkdirAll(run, 0o700)
-	var dir, path string
-	if err == nil {
-		dir, err = os.MkdirTemp(run, "up-")
-	}
-	if err == nil {
-		path = filepath.Join(dir, "devcontainer.json")
-		err = os.WriteFile(path, o.Approval.pinned, 0o600)
-	}
-	if err != nil {
-		return "", fmt.Errorf("write the trusted configuration: %w", err)
-	}
-	return path, nil
-}
-
 // command returns the CLI's command line. The CLI derives labels from --config and reads
 // --override-config. It must not create a lock file, which is a trust input.
-func (o UpOptions) command(pinned string, replace bool) Command {
+func (o UpOptions) command(dirs upDirs, replace bool) Command {
 	loc := o.Approval.loc
 	argv := []string{
 		o.CLI, "up", "--log-format", "json", "--workspace-folder", loc.Workspace,
-		"--config", loc.Config, "--override-config", pinned,
+		"--config", loc.Config, "--override-config", dirs.pinned,
+	}
+	if !slices.ContainsFunc(o.ExtraArgs, func(arg string) bool {
+		return strings.HasPrefix(arg, "--user-data-folder")
+	}) {
+		argv = append(argv, "--user-data-folder", dirs.data)
 	}
 	if _, err := os.Stat(lockFile(loc.Config)); isAbsent(err) {
 		argv = append(argv, "--no-lockfile")
@@ -173,13 +165,13 @@ func (o UpOptions) command(pinned string, replace bool) Command {
 	if o.Mount != "" {
 		argv = append(argv, "--mount", o.Mount)
 	}
-	return Command{Argv: append(argv, o.ExtraArgs...), Env: o.Env, Dir: loc.Workspace}
+	return Command{Argv: append(argv, o.ExtraArgs...), Env: dirs.env(o.Env), Dir: loc.Workspace}
 }
 
 // upNames are the variables of the daemon that `up` gets, besides DOCKER_* and LC_* (EX-06).
 var upNames = map[string]bool{
 	"HOME": true, "USER": true, "LOGNAME": true, "PATH": true, "LANG": true, "LANGUAGE": true,
-	"TZ": true, "TMPDIR": true, "SSH_AUTH_SOCK": true, "XDG_RUNTIME_DIR": true,
+	"TZ": true, "SSH_AUTH_SOCK": true, "XDG_RUNTIME_DIR": true,
 }
 
 // UpEnv returns the variables of the daemon's environment that `up` of a trusted workspace gets:

@@ -152,7 +152,8 @@ echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceF
 		t.Fatal(err)
 	}
 	before, after, _ := strings.Cut(string(args), "--override-config\n")
-	pinned, after, _ := strings.Cut(after, "\n")
+	pinned, after, _ := strings.Cut(after, "\n--user-data-folder\n")
+	data, after, _ := strings.Cut(after, "\n")
 	if want := fmt.Sprintf("up\n--log-format\njson\n--workspace-folder\n%s\n--config\n%s\n",
 		loc.Workspace, loc.Config); before != want {
 		t.Errorf("arguments %q, want %q", before, want)
@@ -163,6 +164,10 @@ echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceF
 		strings.Contains(after, "HOME=") {
 		t.Errorf("arguments, folder and environment %q, want %q first", after, want)
 	}
+	if info, err := os.Stat(data); !strings.HasPrefix(data, o.State+"/") || err != nil ||
+		info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory of compose files %s: %v, %v", data, info, err)
+	}
 	if _, err := os.Stat(pinned); !strings.HasPrefix(pinned, o.State+"/run/") || !isAbsent(err) {
 		t.Errorf("the pinned configuration %s is left: %v", pinned, err)
 	}
@@ -171,7 +176,7 @@ echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceF
 		t.Errorf("pinned %s, %v", content, err)
 	}
 	write(t, filepath.Dir(loc.Config), "devcontainer-lock.json", "{}")
-	if slices.Contains(o.command("p", false).Argv, "--no-lockfile") {
+	if slices.Contains(o.command(upDirs{}, false).Argv, "--no-lockfile") {
 		t.Error("a lock file is ignored")
 	}
 }
