@@ -310,16 +310,10 @@ func (b *testbed) openHost() error {
 	return nil
 }
 
-// removeContainer removes the container and the volume with the agent.
+// removeContainer removes the container.
 func (b *testbed) removeContainer(ctx context.Context) error {
 	_, err := b.api.ContainerRemove(ctx, b.container.ID,
 		client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	for _, m := range b.container.Mounts {
-		if m.Destination == "/.dray" {
-			_, volumeErr := b.api.VolumeRemove(ctx, m.Name, client.VolumeRemoveOptions{})
-			err = errors.Join(err, volumeErr)
-		}
-	}
 	return err
 }
 

@@ -102,24 +102,8 @@ func writeFile(path, content string) error {
 	return os.Rename(temporary, path)
 }
 
-// removeVolumes removes the volumes with a path below a directory: those of agents whose daemon had
-// its state there.
-func removeVolumes(ctx context.Context, folder string) error {
-	out, err := docker(ctx, "volume", "ls", "--quiet", "--filter", "label=dev.dray.agent")
-	for name := range strings.FieldsSeq(out) {
-		device, err := docker(ctx, "volume", "inspect", "--format", `{{index .Options "device"}}`, name)
-		if err != nil || !strings.HasPrefix(device, folder+"/") {
-			continue // of another test, and perhaps removed meanwhile
-		}
-		if _, err := docker(ctx, "volume", "rm", name); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
 // newDir creates a directory that users of a container can enter, with a path without symlinks. The
-// end of the test removes it with the volumes that refer to it.
+// end of the test removes it.
 func newDir(t testing.TB) string {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
@@ -129,11 +113,6 @@ func newDir(t testing.TB) string {
 	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := removeVolumes(context.WithoutCancel(t.Context()), folder); err != nil {
-			t.Error(err)
-		}
-	})
 	return folder
 }
 

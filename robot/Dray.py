@@ -138,7 +138,6 @@ class Dray:
             self._end(pid)
         for directory in self.workspaces:
             self._remove_containers(directory)
-        self._remove_volumes()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _end(self, pid):
@@ -154,16 +153,6 @@ class Dray:
             self._docker("rm", "--force", "--volumes", container)
             if image.startswith("vsc-"):
                 self._docker("rmi", image)
-
-    def _remove_volumes(self):
-        """Removes the agent volumes of the suite's daemons."""
-        for name in self._docker("volume", "ls", "--quiet", "--filter", "label=dev.dray.agent").split():
-            try:
-                device = self._docker("volume", "inspect", "--format", '{{index .Options "device"}}', name)
-            except subprocess.CalledProcessError:
-                continue  # of another suite, and removed meanwhile
-            if device.startswith(f"{self.root}/"):
-                self._docker("volume", "rm", name)
 
     # The command line
 

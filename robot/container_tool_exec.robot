@@ -137,7 +137,7 @@ Killing The Command Ends Its Call
     Container Should Not Have    ${WS}    sleep 583    within=10
 
 A Tool Cannot End The Agent
-    ${r} =    Dray    exec    --    sh    -c    pkill -KILL -f ^/.dray/; ls /proc/$(pgrep -f ^/.dray/)/fd    cwd=${WS}
+    ${r} =    Dray    exec    --    sh    -c    pkill -KILL -f ^/.dray-agent/; ls /proc/$(pgrep -f ^/.dray-agent/)/fd    cwd=${WS}
     Should Contain    ${r.stderr}    Operation not permitted
     Should Contain    ${r.stderr}    Permission denied
     ${r} =    Dray    exec    --    echo    again    cwd=${WS}

@@ -3,11 +3,11 @@ package main
 import (
 	"bytes"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -132,16 +132,9 @@ func receive(tb testing.TB, s *wire.Stream) (reply wire.Reply) {
 	return reply
 }
 
-// serveOverSocket starts this test binary as an agent, which dials a socket of ours, and returns
-// the daemon's side of the connection.
+// serveOverSocket starts this test binary as an agent and returns the daemon's side of its socket.
 func serveOverSocket(tb testing.TB) *wire.Mux {
 	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "agent.sock")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
 	cmd := exec.Command("/proc/self/exe", "serve")
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
@@ -160,16 +153,19 @@ func serveOverSocket(tb testing.TB) *wire.Mux {
 		tb.Fatal(err)
 	}
 	secret := randomBytes(wire.SecretSize)
-	err = wire.WriteHello(stdin, wire.Hello{Dial: &wire.DialTarget{Path: path, Secret: secret}})
-	if err != nil {
+	if err := wire.WriteHello(stdin, wire.Hello{Listen: &wire.Listen{Secret: secret}}); err != nil {
 		tb.Fatal(err)
 	}
-	return acceptAgent(tb, listener, secret)
+	at, err := wire.ReadListening(stdout)
+	if err != nil || at.PID != cmd.Process.Pid {
+		tb.Fatalf("got %+v, %v", at, err)
+	}
+	return connectAgent(tb, fmt.Sprintf("/proc/%d/fd/%d", at.PID, at.FD), secret)
 }
 
-func acceptAgent(tb testing.TB, listener *net.UnixListener, secret []byte) *wire.Mux {
+func connectAgent(tb testing.TB, path string, secret []byte) *wire.Mux {
 	tb.Helper()
-	conn, err := listener.AcceptUnix()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		tb.Fatal(err)
 	}

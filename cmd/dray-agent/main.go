@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/dray-dev/dray/executor/files"
 	"github.com/dray-dev/dray/executor/process"
@@ -19,7 +20,7 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-const usage = "usage: dray-agent serve | supervise | files ROOT | environ | version " +
+const usage = "usage: dray-agent serve | supervise | files ROOT | hold | environ | version " +
 	"(the dray daemon starts it)"
 
 // agentThreads is the number of threads that the agent creates at its start: about as many as it
@@ -43,6 +44,9 @@ func run(args []string) error {
 		return process.Supervise(3)
 	case len(args) == 2 && args[0] == "files":
 		return files.Serve(args[1], os.Stdin, os.Stdout)
+	case len(args) == 1 && args[0] == "hold":
+		time.Sleep(connectTimeout)
+		return nil
 	case len(args) == 1 && args[0] == "environ":
 		return printEnviron(os.Stdout)
 	case len(args) == 1 && args[0] == "version":

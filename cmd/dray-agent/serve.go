@@ -44,6 +44,7 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	}
 	if err := wire.WriteHello(out, wire.Hello{
 		Version: version, SwitchUser: a.self.switchUser, UID: a.self.uid,
+		BootID: bootID(), PID: os.Getpid(),
 	}); err != nil {
 		return fmt.Errorf("send the hello: %w", err)
 	}
@@ -51,7 +52,7 @@ func serve(in io.ReadCloser, out io.WriteCloser) error {
 	if err != nil {
 		return fmt.Errorf("receive the daemon's hello: %w", err)
 	}
-	conn, err := a.selectChannel(pipes{in, out}, daemon.Dial)
+	conn, err := a.selectChannel(pipes{in, out}, daemon.Listen)
 	if err != nil {
 		return err
 	}
@@ -73,16 +74,33 @@ func (a *agent) startPool() error {
 	return a.pool.Prestart(initialSupervisors)
 }
 
-// selectChannel returns the connection to use: the socket if both sides have authenticated there,
-// else stdio, after telling the daemon. With the socket the end of stdin has no meaning: an engine
-// that restarts closes it.
-func (a *agent) selectChannel(stdio pipes, target *wire.DialTarget) (io.ReadWriteCloser, error) {
-	if target == nil {
+// bootID returns the id of this kernel's boot, empty if it is not known.
+func bootID() string {
+	id, _ := linux.ReadFile("/proc/sys/kernel/random/boot_id") // without it the daemon uses stdio
+	return string(bytes.TrimSpace(id))
+}
+
+// selectChannel returns the connection to use: the socket if the daemon asked for one and both
+// sides have authenticated there, else stdio. With the socket the end of stdin has no meaning: an
+// engine that restarts closes it.
+func (a *agent) selectChannel(stdio pipes, request *wire.Listen) (io.ReadWriteCloser, error) {
+	if request == nil {
 		return stdio.enlargePipe(), nil
 	}
-	socket, err := dial(*target)
+	l, err := a.listen(*request)
 	if err != nil {
-		return stdio.enlargePipe(), wire.WriteFallback(stdio, err)
+		return stdio.enlargePipe(), wire.WriteNotListening(stdio, err)
+	}
+	defer l.close()
+	if err := wire.WriteListening(stdio, l.address()); err != nil {
+		return nil, err
+	}
+	socket, err := l.wait(stdio)
+	switch {
+	case err != nil:
+		return nil, err
+	case socket == nil:
+		return stdio.enlargePipe(), nil
 	}
 	// The daemon may have moved this process to a cgroup, but not the supervisors that it had.
 	a.pool.Close()
@@ -251,36 +269,6 @@ func currentIdentity() identity {
 	return id
 }
 
-// dialTimeout bounds connecting and authenticating on the daemon's socket.
-const dialTimeout = 4 * time.Second
-
-// dial connects to the daemon's socket and authenticates both sides.
-func dial(d wire.DialTarget) (*wire.Socket, error) {
-	nonce, err := newNonce()
-	if err != nil {
-		return nil, err
-	}
-	file, err := connect(d.Path)
-	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", d.Path, err)
-	}
-	socket, err := wire.NewSocket(file, true)
-	if err == nil {
-		err = socket.SetDeadline(time.Now().Add(dialTimeout))
-	}
-	if err == nil {
-		err = wire.AuthenticateDaemon(socket, d.Secret, nonce)
-	}
-	if err == nil {
-		err = socket.SetDeadline(time.Time{})
-	}
-	if err != nil {
-		_ = file.Close()
-		return nil, err
-	}
-	return socket, nil
-}
-
 // newNonce returns random bytes. Package crypto/rand would be a tenth of this program.
 func newNonce() ([]byte, error) {
 	nonce := make([]byte, wire.SecretSize)
@@ -288,22 +276,4 @@ func newNonce() ([]byte, error) {
 		return nil, fmt.Errorf("read random bytes: %w", err)
 	}
 	return nonce, nil
-}
-
-// connect returns a connection. It waits for at most dialTimeout if the daemon's backlog is full.
-func connect(path string) (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	timeout := unix.NsecToTimeval(dialTimeout.Nanoseconds())
-	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout)
-	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
-	}
-	if err != nil {
-		linux.Close(fd)
-		return nil, err
-	}
-	return nonblocking(fd, "daemon"), nil
 }

@@ -76,21 +76,12 @@ type connector struct {
 
 // connect starts an agent as user, which is empty for an agent that serves all users.
 func (n connector) connect(ctx context.Context, user string) (*agent, error) {
-	user = cmp.Or(user, "0")
-	ways, err := n.c.Placements(ctx)
-	errs := []error{err}
-	for _, place := range ways {
-		a, err := n.start(ctx, place, user)
-		if err == nil {
-			return a, nil
-		}
+	a, err := n.start(ctx, cmp.Or(user, "0"))
+	if err != nil {
 		n.log.Info("agent start failed", zap.Error(err))
-		errs = append(errs, err)
-		if ctx.Err() != nil {
-			break
-		}
+		return nil, n.classify(ctx, err)
 	}
-	return nil, n.classify(ctx, errors.Join(errs...))
+	return a, nil
 }
 
 // classify turns the error of connect into the reason: a stopped container, an engine that does not
@@ -125,8 +116,8 @@ func (n connector) stateError(now State, when string) error {
 	return nil
 }
 
-func (n connector) start(ctx context.Context, place Placement, user string) (*agent, error) {
-	conn, err := place(ctx, user)
+func (n connector) start(ctx context.Context, user string) (*agent, error) {
+	conn, err := n.c.Start(ctx, user)
 	if err != nil {
 		return nil, fmt.Errorf("start the agent: %w", err)
 	}
@@ -143,32 +134,46 @@ func (n connector) start(ctx context.Context, place Placement, user string) (*ag
 		return a, nil
 	}
 	_ = conn.Close()
-	if p, ok := conn.(interface{ Stderr() string }); ok && p.Stderr() != "" {
-		err = fmt.Errorf("%w (stderr: %s)", err, p.Stderr())
+	if text := conn.Stderr(); text != "" {
+		err = fmt.Errorf("%w (stderr: %s)", err, text)
 	}
 	return nil, err
 }
 
-// exchangeHello exchanges hellos and offers a socket if there is a directory for it.
-func (n connector) exchangeHello(ctx context.Context, conn io.ReadWriteCloser) (*agent, error) {
+// exchangeHello exchanges hellos and selects the channel: a socket if the agent's process is on this
+// machine and both sides authenticate there, else stdio.
+func (n connector) exchangeHello(ctx context.Context, conn Conn) (*agent, error) {
 	hello, err := wire.ReadHello(conn)
 	if err != nil {
 		return nil, err
 	}
 	ours := wire.Hello{Version: n.Version, Lease: n.Lease}
-	l, err := n.listen(ctx, pidOf(ctx, conn))
-	if err != nil {
-		return nil, err
-	}
-	if l == nil {
+	if n.Channel == Stdio {
 		return n.newAgent(conn, hello, Stdio), wire.WriteHello(conn, ours)
 	}
-	defer l.close()
-	ours.Dial = &l.dial
-	if err := wire.WriteHello(conn, ours); err != nil {
-		return nil, err
+	process, err := findAgent(ctx, conn, hello)
+	if err != nil {
+		return n.useStdio(conn, hello, err, wire.WriteHello(conn, ours))
 	}
-	return n.selectChannel(ctx, hello, conn, l)
+	ours.Listen = process.socketRequest()
+	var reply wire.Listening
+	if err = wire.WriteHello(conn, ours); err == nil {
+		reply, err = wire.ReadListening(conn)
+	}
+	if err != nil {
+		process.close()
+		return nil, fmt.Errorf("ask the agent to listen: %w", err)
+	}
+	socket, err := n.dialSocket(ctx, process, reply, ours.Listen.Secret)
+	switch {
+	case err == nil:
+		defer func() { _ = conn.Close() }() // the agent needs it no longer
+		return n.useSocket(hello, socket)
+	case reply.Reason != "":
+		return n.useStdio(conn, hello, err, nil)
+	default:
+		return n.useStdio(conn, hello, err, wire.WriteFallback(conn, err))
+	}
 }
 
 func (n connector) newAgent(conn io.ReadWriteCloser, hello wire.Hello, channel Channel) *agent {
@@ -179,81 +184,13 @@ func (n connector) newAgent(conn io.ReadWriteCloser, hello wire.Hello, channel C
 // errNoSocket is returned when Config.Channel is Socket and the agent cannot use one.
 var errNoSocket = errors.New("no socket is shared with the container (agent.transport is socket)")
 
-// pidOf returns the pid of the agent behind conn on the engine's machine, 0 if it is not known.
-func pidOf(ctx context.Context, conn io.ReadWriteCloser) int {
-	if p, ok := conn.(interface{ PID(ctx context.Context) int }); ok {
-		return p.PID(ctx)
-	}
-	return 0
-}
-
-// listen opens a socket for the agent with the given pid. It returns nil if stdio is to be used.
-func (n connector) listen(ctx context.Context, agentPID int) (*listener, error) {
-	if n.Channel == Stdio {
-		return nil, nil //nolint:nilnil // documented
-	}
-	local, inside, err := n.c.SocketDir()
-	if err == nil {
-		var l *listener
-		if l, err = listen(ctx, n.log, local, inside, agentPID); err == nil {
-			return l, nil
-		}
-		n.log.Warn("agent socket failed, stdio is used", zap.Error(err))
-	}
+// useStdio continues on stdio because of reason. sent is the result of telling the agent.
+func (n connector) useStdio(conn Conn, hello wire.Hello, reason, sent error) (*agent, error) {
 	if n.Channel == Socket {
-		return nil, fmt.Errorf("%w: %w", errNoSocket, err)
+		return nil, fmt.Errorf("%w: %w", errNoSocket, reason)
 	}
-	return nil, nil //nolint:nilnil // documented
-}
-
-// fallbackReply is the message of an agent on stdio that could not use the socket.
-type fallbackReply struct {
-	wire.StdioFallback
-	err error
-}
-
-// selectChannel waits until the agent has authenticated on the socket or reports on stdio that it
-// stays there. The end of ctx closes conn.
-func (n connector) selectChannel(ctx context.Context, hello wire.Hello, conn io.ReadWriteCloser,
-	l *listener,
-) (*agent, error) {
-	fallback := make(chan fallbackReply, 1)
-	go func() { // ends when conn is closed
-		var f fallbackReply
-		if err := logging.RecoverPanics(n.log, "reading the channel of an agent",
-			func() { f.StdioFallback, f.err = wire.ReadFallback(conn) }); err != nil {
-			f.err = err
-		}
-		fallback <- f
-	}()
-	authenticated := l.authenticated
-	for {
-		select {
-		case socket := <-authenticated:
-			if socket == nil { // the listener failed: the agent reports it on stdio
-				authenticated = nil
-				continue
-			}
-			_ = conn.Close() // the agent needs it no longer
-			return n.useSocket(hello, socket)
-		case f := <-fallback:
-			if f.err != nil {
-				return nil, fmt.Errorf("wait for the agent on its socket: %w",
-					errors.Join(context.Cause(ctx), f.err))
-			}
-			return n.useStdio(hello, conn, f.Reason)
-		}
-	}
-}
-
-func (n connector) useStdio(hello wire.Hello, conn io.ReadWriteCloser, reason string,
-) (*agent, error) {
-	reason = truncateMessages([]string{reason})[0]
-	if n.Channel == Socket {
-		return nil, fmt.Errorf("%w: %s", errNoSocket, reason)
-	}
-	n.log.Info("agent uses stdio", zap.String("reason", reason))
-	return n.newAgent(conn, hello, Stdio), nil
+	n.log.Info("agent uses stdio", zap.NamedError("reason", reason))
+	return n.newAgent(conn, hello, Stdio), sent
 }
 
 // useSocket moves an authenticated agent into a cgroup before it starts anything.

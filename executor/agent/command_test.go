@@ -87,14 +87,8 @@ func newCommandContainer(t *testing.T) agent.Container {
 // commandAccess reaches a container with the docker CLI. It implements agent.Access.
 type commandAccess struct{ id string }
 
-func (a commandAccess) Placements(context.Context) ([]agent.Placement, error) {
-	return []agent.Placement{func(_ context.Context, user string) (io.ReadWriteCloser, error) {
-		return startCommand("docker", "exec", "-i", "-u", user, a.id, "/dray-agent", "serve")
-	}}, nil
-}
-
-func (commandAccess) SocketDir() (local, inside string, err error) {
-	return "", "", errors.New("the container mounts no directory")
+func (a commandAccess) Start(_ context.Context, user string) (agent.Conn, error) {
+	return startCommand("docker", "exec", "-i", "-u", user, a.id, "/dray-agent", "serve")
 }
 
 func (commandAccess) CgroupPath(int) (string, error) {
@@ -117,7 +111,11 @@ type command struct {
 
 func (c command) Close() error { return c.close() }
 
-func startCommand(name string, args ...string) (io.ReadWriteCloser, error) {
+func (command) PID(context.Context) (int, error) { return 0, errors.New("the pid is not known") }
+
+func (command) Stderr() string { return "" }
+
+func startCommand(name string, args ...string) (agent.Conn, error) {
 	cmd := exec.Command(name, args...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -28,11 +28,8 @@ type Container struct {
 
 // Access reaches a container. Its methods are safe for concurrent use.
 type Access interface {
-	// Placements returns the ways to run the agent in the container, the preferred one first.
-	Placements(ctx context.Context) ([]Placement, error)
-	// SocketDir returns a directory of this machine and the path at which the container has it
-	// mounted read-only, or an error that says why there is none.
-	SocketDir() (local, inside string, err error)
+	// Start puts the agent's program into the container and starts `dray-agent serve` as user.
+	Start(ctx context.Context, user string) (Conn, error)
 	// CgroupPath returns the cgroup of the container, in which process pid of this machine is. It
 	// fails if this machine has no such cgroup.
 	CgroupPath(pid int) (string, error)
@@ -46,11 +43,14 @@ type State struct {
 	StartedAt, Status string
 }
 
-// Placement puts the agent's program into the container, starts `dray-agent serve` as user, and
-// returns its stdin and stdout. Close releases both and need not end the agent. If the result has a
-// method Stderr() string, its text is added to the error of a failed connection. A method
-// PID(context.Context) int returns the pid of the agent on the engine's machine, 0 if unknown.
-type Placement func(ctx context.Context, user string) (io.ReadWriteCloser, error)
+// Conn is the stdin and stdout of a started agent. Close releases both and need not end the agent.
+type Conn interface {
+	io.ReadWriteCloser
+	// PID returns the agent's pid on the container's machine.
+	PID(ctx context.Context) (int, error)
+	// Stderr returns what the agent has written there, for error texts. It may be truncated.
+	Stderr() string
+}
 
 // Spec defines how calls run in a container.
 type Spec struct {

@@ -4,10 +4,10 @@
 //
 //	Pool          one connected agent for each start of a container, started when first needed
 //	environment   processes and files through an agent; a dray.Environment
-//	listener      the socket on which an agent authenticates
+//	procDir       the process of an agent, by which its socket is reached
 //
-// A connection runs over the agent's stdin and stdout, or over a unix socket in a directory that
-// the container has mounted. The agent's hello and what succeeds afterwards decide which.
+// A connection runs over the agent's stdin and stdout, or over a unix socket on which the agent
+// listens, if its process is on this machine. What succeeds decides which.
 //
 // Data from a container is hostile: it can misreport its own calls and nothing else.
 package agent

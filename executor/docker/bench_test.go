@@ -20,7 +20,7 @@ import (
 func BenchmarkTrue(b *testing.B) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {
 		e := newEngine(b, transport)
-		c := runContainer(b, e, debian, placed(b, e))
+		c := runContainer(b, e, debian, nil)
 		env := environment(b, e, c, agent.Spec{User: "vscode", WorkspaceFolder: "/tmp"})
 		b.Run(string(transport), func(b *testing.B) {
 			var calls, base []time.Duration

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,8 +30,8 @@ func TestMain(m *testing.M) {
 		hostileAgent()
 		return
 	}
-	if len(os.Args) == 3 && slices.Contains([]string{swapArg, occupyArg}, os.Args[1]) {
-		fmt.Fprintln(os.Stderr, attackSockets(os.Args[1], os.Args[2]))
+	if len(os.Args) == 2 && os.Args[1] == occupyArg {
+		fmt.Fprintln(os.Stderr, occupySockets())
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/api/types/mount"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agent"
@@ -35,7 +34,7 @@ const inFull, inBrief = false, true
 // environment.
 func contract(t *testing.T, e *docker.Engine, change containerChange, brief bool) dray.Environment {
 	t.Helper()
-	c := runContainer(t, e, debian, all(placed(t, e), change))
+	c := runContainer(t, e, debian, change)
 	const dir = "/tmp/work"
 	env := environment(t, e, c, agent.Spec{
 		User: "vscode", WorkspaceFolder: dir,
@@ -71,23 +70,6 @@ func all(changes ...containerChange) containerChange {
 				change(c, h)
 			}
 		}
-	}
-}
-
-// placed mounts the agent's directory, as `up` does, if the engine sees this file system.
-func placed(t testing.TB, e *docker.Engine) containerChange {
-	t.Helper()
-	spec, err := e.Mount(t.Context(), t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if spec == "" {
-		return nil
-	}
-	name := volumeOf(t, spec)
-	removeVolume(t, name)
-	return func(_ *container.Config, h *container.HostConfig) {
-		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: name, Target: "/.dray"})
 	}
 }
 

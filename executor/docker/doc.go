@@ -2,7 +2,6 @@
 // engine as the docker CLI does, inspects and watches containers, and places dray-agent in them.
 //
 //	Engine       the engine's API
-//	agentDirs    the directories and volumes by which containers see their agent
 //	access       places and reaches the agent of one container; an agent.Access
 //	execEnv      processes by the engine's own exec, for containers that cannot run an agent
 //

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agent"
+	"github.com/dray-dev/dray/executor/agentbin"
 	"github.com/dray-dev/dray/internal/logging"
 )
 
@@ -46,7 +47,7 @@ type Options struct {
 	// Lease is how long an agent keeps calls running without a frame from the daemon.
 	Lease     time.Duration
 	Transport Transport
-	// RunDir holds the directories that containers mount, one for each container.
+	// RunDir has the directories that containers of earlier versions mount.
 	RunDir string
 	// Version of the daemon, for the agents' hello.
 	Version string
@@ -62,7 +63,8 @@ type Engine struct {
 	log      *zap.Logger
 	agents   *agent.Pool
 	events   *eventWatcher
-	dirs     *agentDirs
+	// agentFor returns the agent for an architecture.
+	agentFor func(arch string) (agentbin.Agent, error)
 
 	mu       sync.Mutex
 	name     string // "docker 20.10.24"; empty before the first request
@@ -76,12 +78,11 @@ func newEngine(api *client.Client, endpoint EndpointConfig, source string, opts 
 	}
 	e := &Engine{
 		api: api, endpoint: endpoint, source: source, opts: opts, log: opts.Log,
-		images: map[string]image{}, failures: map[string]agentFailure{},
+		images: map[string]image{}, failures: map[string]agentFailure{}, agentFor: agentbin.For,
 		agents: agent.NewPool(agent.Config{
 			Lease: opts.Lease, Channel: opts.Transport.channel(), Version: opts.Version, Log: opts.Log,
 		}),
 	}
-	e.dirs = &agentDirs{engine: e, refs: map[string]int{}}
 	e.events = newEventWatcher(e)
 	return e
 }
@@ -171,7 +172,7 @@ func (e *Engine) containerError(ref, doing string, err error) error {
 }
 
 // eventWatcher follows the container events of an engine. It counts them, passes them to the
-// agents, and starts garbage collection after removals.
+// agents, and sweeps the volumes of earlier versions after removals.
 type eventWatcher struct {
 	engine *Engine
 	ctx    context.Context //nolint:containedctx // ends with the engine
@@ -180,22 +181,22 @@ type eventWatcher struct {
 	count  atomic.Uint64
 	live   atomic.Bool
 	follow sync.Once
-	gc     sync.Once
-	// gcPending receives a value if a container may have been removed
-	gcPending chan struct{}
+	sweep  sync.Once
+	// sweepPending receives a value if a container may have been removed
+	sweepPending chan struct{}
 }
 
 func newEventWatcher(e *Engine) *eventWatcher {
-	w := &eventWatcher{engine: e, gcPending: make(chan struct{}, 1)}
+	w := &eventWatcher{engine: e, sweepPending: make(chan struct{}, 1)}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
 
-// Watch follows the engine's events until Close, and removes the agent volumes of removed
-// containers.
+// Watch follows the engine's events until Close. It also removes the volumes that earlier versions
+// made for containers that have been removed, and creates the missing directories of the others.
 func (e *Engine) Watch() {
 	e.events.start()
-	e.events.gc.Do(func() { e.events.done.Go(e.events.collectGarbage) })
+	e.events.sweep.Do(func() { e.events.done.Go(e.events.sweepVolumes) })
 }
 
 // Generation returns a number that changes whenever a container changes. If ok is false, events are
@@ -234,14 +235,14 @@ func (w *eventWatcher) readEvents() {
 	w.count.Add(1) // for the events that were missed
 	w.live.Store(true)
 	w.engine.agents.ContainerChanged(w.ctx, "")
-	w.requestGC()
+	w.requestSweep()
 	for {
 		select {
 		case m := <-stream.Messages:
 			w.count.Add(1)
 			w.engine.agents.ContainerChanged(w.ctx, m.Actor.ID)
 			if slices.Contains(removalEvents, string(m.Action)) {
-				w.requestGC()
+				w.requestSweep()
 			}
 		case <-stream.Err: //nolint:errcheck // the next request meets the same error
 			return
@@ -249,21 +250,21 @@ func (w *eventWatcher) readEvents() {
 	}
 }
 
-func (w *eventWatcher) requestGC() {
+func (w *eventWatcher) requestSweep() {
 	select {
-	case w.gcPending <- struct{}{}:
+	case w.sweepPending <- struct{}{}:
 	default: // one is pending already
 	}
 }
 
-// collectGarbage runs beside the events, so that it does not delay them.
-func (w *eventWatcher) collectGarbage() {
+// sweepVolumes runs beside the events, so that it does not delay them.
+func (w *eventWatcher) sweepVolumes() {
 	for {
 		select {
 		case <-w.ctx.Done():
 			return
-		case <-w.gcPending:
-			if err := w.engine.dirs.collectGarbage(w.ctx); err != nil && w.ctx.Err() == nil {
+		case <-w.sweepPending:
+			if err := w.engine.sweepOldVolumes(w.ctx); err != nil && w.ctx.Err() == nil {
 				w.engine.log.Warn("agent volume cleanup failed", zap.Error(err))
 			}
 		}

@@ -350,8 +350,8 @@ const (
 
 // execStream is the stdio of one exec.
 type execStream struct {
+	engine *Engine
 	id     string
-	api    *client.Client
 	hijack client.HijackedResponse
 	r      *bufio.Reader
 
@@ -376,7 +376,7 @@ func (e *Engine) openExec(ctx context.Context, id string, opts client.ExecCreate
 		return nil, err
 	}
 	return &execStream{
-		id: created.ID, api: e.api, hijack: res.HijackedResponse,
+		engine: e, id: created.ID, hijack: res.HijackedResponse,
 		r: bufio.NewReaderSize(res.Reader, readAhead), raw: opts.TTY,
 	}, nil
 }
@@ -436,14 +436,22 @@ func (s *execStream) Stderr() string {
 	return string(s.stderr)
 }
 
-// PID returns the pid of the exec's process on the engine's machine, 0 if the engine does not know
-// it.
-func (s *execStream) PID(ctx context.Context) int {
-	state, err := s.api.ExecInspect(ctx, s.id, client.ExecInspectOptions{})
-	if err != nil {
-		return 0
+// PID blocks until the engine has the pid of the exec's process, which it sets when the process
+// runs already.
+func (s *execStream) PID(ctx context.Context) (int, error) {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		state, err := s.engine.api.ExecInspect(ctx, s.id, client.ExecInspectOptions{})
+		if err != nil || state.PID != 0 {
+			return state.PID, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
 	}
-	return state.PID
 }
 
 func (s *execStream) Write(p []byte) (int, error) { return s.hijack.Conn.Write(p) }

@@ -29,7 +29,7 @@ func forEachChannel(t *testing.T, change containerChange, spec agent.Spec,
 	for name, opts := range channels {
 		t.Run(name, func(t *testing.T) {
 			e := newEngineWith(t, opts)
-			c := runContainer(t, e, debian, all(placed(t, e), change))
+			c := runContainer(t, e, debian, change)
 			test(t, environment(t, e, c, spec))
 		})
 	}
@@ -144,7 +144,7 @@ func TestReadTree_ContainerKilled(t *testing.T) {
 	for name, opts := range channels {
 		t.Run(name, func(t *testing.T) {
 			e := newEngineWith(t, opts)
-			c := runContainer(t, e, debian, placed(t, e))
+			c := runContainer(t, e, debian, nil)
 			env := environment(t, e, c, agent.Spec{User: "vscode"})
 			run(t, env, dray.ProcessSpec{Argv: []string{"truncate", "-s", "64M", "/tmp/large"}, Dir: "/"},
 				"")

@@ -5,17 +5,14 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agent"
-	"github.com/dray-dev/dray/executor/agentbin"
 	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/wire"
@@ -90,38 +87,8 @@ func hostileContainer(t *testing.T, e *docker.Engine, changes ...containerChange
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := fakeAgentVolume(t, e, self)
-	return runContainer(t, e, debian, all(append(changes, mounted(name))...))
-}
-
-// fakeAgentVolume creates an agent volume of e that contains program in place of the agent.
-func fakeAgentVolume(t *testing.T, e *docker.Engine, program []byte) (name string) {
-	t.Helper()
-	spec, err := e.Mount(t.Context(), t.Name()) // creates the directory that the engine looks for
-	if err != nil {
-		t.Fatal(err)
-	}
-	name, api, dir := volumeOf(t, spec), newAPI(t), t.TempDir()
-	if _, err := api.VolumeRemove(t.Context(), name, client.VolumeRemoveOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	bin, err := agentbin.For("amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Chmod(dir, 0o755),
-		os.WriteFile(filepath.Join(dir, "agent-"+bin.Digest), program, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	_, err = api.VolumeCreate(t.Context(), client.VolumeCreateOptions{
-		Name: name, Driver: "local",
-		DriverOpts: map[string]string{"type": "none", "o": "bind,ro", "device": dir},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	removeVolume(t, name)
-	return name
+	e.SetAgent(self)
+	return runContainer(t, e, debian, all(changes...))
 }
 
 // An agent with invalid replies affects only its own calls: none blocks longer than its timeout,
@@ -171,28 +138,15 @@ func TestHostileAgent(t *testing.T) {
 func TestEnvironment_OldAgent(t *testing.T) {
 	old := func(c *container.Config, _ *container.HostConfig) { c.Env = append(c.Env, oldAgent+"=1") }
 	e := newEngine(t, docker.TransportAuto)
-	// its root file system is read-only, so the agent cannot be copied
 	env := environment(t, e, hostileContainer(t, e, old), agent.Spec{})
 	got := env.Capabilities()
 	if warnings := strings.Join(got.Warnings, "\n"); got.Container.Transport != "engine" ||
-		!strings.Contains(warnings, "protocols 1 to 2, this side 3 to 3") ||
+		!strings.Contains(warnings, "protocols 1 to 2, this side 4 to 4") ||
 		!strings.Contains(warnings, "install") {
 		t.Errorf("transport %s, warnings %q", got.Container.Transport, got.Warnings)
 	}
 	if got := run(t, env, dray.ProcessSpec{Argv: []string{"sh", "-c", "exit 7"}, Dir: "/"},
 		""); got.exit.Code != 7 {
 		t.Errorf("got %+v", got)
-	}
-}
-
-// With agent.transport socket a container without a socket is refused, with a code and a hint
-// (EX-15).
-func TestEnvironment_NoSocket(t *testing.T) {
-	e := newEngine(t, docker.TransportSocket)
-	_, err := e.Environment(t.Context(), runContainer(t, e, debian, nil), agent.Spec{})
-	if dray.CodeOf(err) != dray.CodeContainerUnavailable ||
-		!strings.Contains(err.Error(), "no socket is shared") ||
-		!strings.Contains(dray.AsError(err).Hint, "agent.transport") {
-		t.Errorf("got %v", err)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -21,8 +19,9 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 )
 
-// agentCopyPath is where the agent is copied to in containers that do not mount its directory.
-const agentCopyPath = "/.dray-agent"
+// agentDirs are the directories to which the agent is copied, in order. Only root may create them.
+// The second is for a container whose root file system is read-only: engines mount a tmpfs on /dev.
+var agentDirs = []string{"/.dray-agent", "/dev/.dray-agent"}
 
 // access reaches a container through its engine. It implements agent.Access.
 type access struct {
@@ -30,42 +29,23 @@ type access struct {
 	container devcontainer.ContainerInfo
 }
 
-// Placements returns the mounted directory if the container has one, and a copy.
-func (a access) Placements(ctx context.Context) ([]agent.Placement, error) {
+// Start copies the agent into the container and starts it by an exec.
+func (a access) Start(ctx context.Context, user string) (agent.Conn, error) {
 	arch, err := a.engine.archOf(ctx, a.container)
 	if err != nil {
 		return nil, err
 	}
-	bin, err := agentbin.For(arch)
+	bin, err := a.engine.agentFor(arch)
 	if err != nil {
 		return nil, err
 	}
-	a.engine.dirs.restore(ctx, a.container)
-	if _, err := a.engine.dirs.of(a.container); err == nil {
-		return []agent.Placement{a.place(bin, a.writeToMount), a.place(bin, a.copyToContainer)}, nil
+	path, err := a.copyAgent(ctx, bin)
+	if err != nil {
+		return nil, err
 	}
-	return []agent.Placement{a.place(bin, a.copyToContainer)}, nil
-}
-
-// place returns a placement that puts the agent's program into the container with install.
-func (a access) place(bin agentbin.Agent,
-	install func(ctx context.Context, bin agentbin.Agent) (path string, err error),
-) agent.Placement {
-	return func(ctx context.Context, user string) (io.ReadWriteCloser, error) {
-		path, err := install(ctx, bin)
-		if err != nil {
-			return nil, err
-		}
-		return a.engine.openExec(ctx, a.container.ID, client.ExecCreateOptions{
-			User: user, WorkingDir: "/", Cmd: []string{path, "serve"},
-		})
-	}
-}
-
-// SocketDir returns the directory behind the container's agent volume.
-func (a access) SocketDir() (local, inside string, err error) {
-	local, err = a.engine.dirs.of(a.container)
-	return local, agentMountPath, err
+	return a.engine.openExec(ctx, a.container.ID, client.ExecCreateOptions{
+		User: user, WorkingDir: "/", Cmd: []string{path, "serve"},
+	})
 }
 
 // CgroupPath returns the container's cgroup if process pid is in it.
@@ -80,59 +60,36 @@ func (a access) State(ctx context.Context) (agent.State, error) {
 
 func nameOf(bin agentbin.Agent) string { return "agent-" + bin.Digest }
 
-// writeToMount writes the agent into the mounted directory and returns its path in the container.
-func (a access) writeToMount(_ context.Context, bin agentbin.Agent) (string, error) {
-	dir, err := a.engine.dirs.of(a.container)
-	if err == nil {
-		err = replaceFile(filepath.Join(dir, nameOf(bin)), bin.Data)
-	}
-	if err != nil {
-		return "", fmt.Errorf("write the agent into its mounted directory: %w", err)
-	}
-	return agentMountPath + "/" + nameOf(bin), nil
-}
-
-// replaceFile replaces a program atomically: the old one may be running.
-func replaceFile(path string, data []byte) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), "new-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(temp.Name()) }()
-	_, err = temp.Write(data)
-	if err := errors.Join(err, temp.Chmod(0o755), temp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
-}
-
-// copyToContainer copies the agent with the engine, else with the image's shell, and returns its
-// path in the container.
-func (a access) copyToContainer(ctx context.Context, bin agentbin.Agent) (string, error) {
+// copyAgent copies the agent with the engine, else with the image's shell, and returns its path in
+// the container.
+func (a access) copyAgent(ctx context.Context, bin agentbin.Agent) (string, error) {
 	archive, err := archiveOf(bin)
 	if err != nil {
 		return "", err
 	}
-	path := agentCopyPath + "/" + nameOf(bin)
 	_, err = a.engine.api.CopyToContainer(ctx, a.container.ID,
 		client.CopyToContainerOptions{DestinationPath: "/", Content: archive})
 	if err == nil {
-		return path, nil
+		return agentDirs[0] + "/" + nameOf(bin), nil
 	}
-	err = fmt.Errorf("copy the agent into the container: %w", err)
-	if ctx.Err() != nil {
-		return "", err
+	errs := []error{fmt.Errorf("copy the agent into the container: %w", err)}
+	for _, dir := range agentDirs {
+		if ctx.Err() != nil {
+			break
+		}
+		err := a.copyWithShell(ctx, bin, dir)
+		if err == nil {
+			return dir + "/" + nameOf(bin), nil
+		}
+		errs = append(errs, err)
 	}
-	if shellErr := a.copyWithShell(ctx, bin); shellErr != nil {
-		return "", errors.Join(err, shellErr)
-	}
-	return path, nil
+	return "", errors.Join(errs...)
 }
 
 func archiveOf(bin agentbin.Agent) (*bytes.Buffer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	dir := strings.TrimPrefix(agentCopyPath, "/")
+	dir := strings.TrimPrefix(agentDirs[0], "/")
 	file := &tar.Header{
 		Typeflag: tar.TypeReg, Name: dir + "/" + nameOf(bin), Mode: 0o755, Size: int64(len(bin.Data)),
 	}
@@ -158,13 +115,14 @@ const copyTimeout = 10 * time.Second
 
 var errScriptFailed = errors.New("its shell ended without a result")
 
-// copyWithShell writes the agent with the image's own shell. The engine cannot copy files into a
-// container that has a mount whose source was removed.
-func (a access) copyWithShell(ctx context.Context, bin agentbin.Agent) error {
+// copyWithShell writes the agent to a directory with the image's own shell. The engine cannot copy
+// files into a container whose root file system is read-only, or that has a mount whose source was
+// removed.
+func (a access) copyWithShell(ctx context.Context, bin agentbin.Agent, dir string) error {
 	const doing = "write the agent into the container with its shell"
 	conn, err := a.engine.openExec(ctx, a.container.ID, client.ExecCreateOptions{
 		User: "0", WorkingDir: "/",
-		Cmd: []string{"/bin/sh", "-c", writeScript, "sh", agentCopyPath, nameOf(bin)},
+		Cmd: []string{"/bin/sh", "-c", writeScript, "sh", dir, nameOf(bin)},
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)

@@ -98,7 +98,7 @@ func throughProxy(t *testing.T, own *enginetest.Engine, lease time.Duration,
 	t.Helper()
 	l := newEngineProxy(t, own.TCP())
 	t.Setenv("DOCKER_HOST", "tcp://"+l.listener.Addr().String())
-	e := newEngineWith(t, docker.Options{Transport: docker.TransportAuto, Lease: lease})
+	e := newEngineWith(t, docker.Options{Transport: docker.TransportStdio, Lease: lease})
 	t.Setenv("DOCKER_HOST", own.Host())
 	return l, e, runContainer(t, e, debian, nil)
 }

@@ -65,7 +65,7 @@ func TestProcess_LostOnSocket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// the lease, which would detect the loss later, must not
 			e := newEngineWith(t, docker.Options{Transport: docker.TransportSocket, Lease: time.Hour})
-			box := runContainer(t, e, debian, placed(t, e))
+			box := runContainer(t, e, debian, nil)
 			env := environment(t, e, box, agent.Spec{})
 			calls := []dray.Process{begin(t, env, "echo ready; exec sleep 600"), begin(t, env, killAgent)}
 			if err := c.lose(t.Context(), box.ID); err != nil {
@@ -125,7 +125,7 @@ func next(t *testing.T, e *docker.Engine, id string,
 // The calls in a container that is removed end as unavailable (EX-10, EX-14).
 func TestProcess_ContainerRemoved(t *testing.T) {
 	e, api := newEngine(t, docker.TransportSocket), newAPI(t)
-	box := runContainer(t, e, debian, placed(t, e))
+	box := runContainer(t, e, debian, nil)
 	p := begin(t, environment(t, e, box, agent.Spec{}), "echo ready; exec sleep 600")
 	if _, err := api.ContainerRemove(t.Context(), box.ID,
 		client.ContainerRemoveOptions{Force: true}); err != nil {
@@ -169,7 +169,7 @@ func TestWarnings_TaintedContainer(t *testing.T) {
 // (EX-11).
 func TestKeepLeftovers_OutliveAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportSocket)
-	box := runContainer(t, e, debian, placed(t, e))
+	box := runContainer(t, e, debian, nil)
 	env := environment(t, e, box, agent.Spec{User: "vscode"})
 	p, err := env.Start(t.Context(), dray.ProcessSpec{Argv: []string{
 		"sh", "-c",

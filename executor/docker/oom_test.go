@@ -16,10 +16,9 @@ func TestOOM(t *testing.T) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
-			c := runContainer(t, e, debian, all(placed(t, e),
-				func(_ *container.Config, h *container.HostConfig) {
-					h.Memory, h.MemorySwap = 96<<20, 96<<20
-				}))
+			c := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) {
+				h.Memory, h.MemorySwap = 96<<20, 96<<20
+			})
 			env := environment(t, e, c, agent.Spec{User: "vscode", WorkspaceFolder: "/tmp"})
 			for _, test := range []struct {
 				script string

@@ -37,7 +37,7 @@ func BenchmarkReadTree(b *testing.B) {
 			b.Run(source+"/"+name, func(b *testing.B) {
 				e := newEngineWith(b, opts)
 				env := environment(b, e, runContainer(b, e, debian,
-					all(placed(b, e), bind)), agent.Spec{User: "vscode"})
+					bind), agent.Spec{User: "vscode"})
 				each(b, dir, func(to string) { fetch(b, env, source, to) })
 			})
 		}

@@ -15,7 +15,7 @@ func TestEnvironment_Channel(t *testing.T) {
 	} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
-			env := environment(t, e, runContainer(t, e, debian, placed(t, e)), agent.Spec{User: "vscode"})
+			env := environment(t, e, runContainer(t, e, debian, nil), agent.Spec{User: "vscode"})
 			want := map[bool]string{true: "stdio", false: "socket"}[transport == docker.TransportStdio]
 			if got := env.Capabilities().Container; got.Transport != "agent" || got.Channel != want {
 				t.Errorf("got %s by %s, want %s", got.Transport, got.Channel, want)

@@ -109,7 +109,7 @@ func TestProcess_LostOnStdio(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newEngine(t, docker.TransportAuto)
+			e := newEngine(t, docker.TransportStdio)
 			box := runContainer(t, e, debian, nil)
 			env := environment(t, e, box, agent.Spec{})
 			p := begin(t, env, c.tool)

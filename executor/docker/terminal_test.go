@@ -20,7 +20,7 @@ func TestTerminal(t *testing.T) {
 	} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
-			env := environment(t, e, runContainer(t, e, debian, placed(t, e)), agent.Spec{User: "vscode"})
+			env := environment(t, e, runContainer(t, e, debian, nil), agent.Spec{User: "vscode"})
 			p, err := env.Start(t.Context(), dray.ProcessSpec{
 				Argv: []string{"sh", "-c", `trap : INT; test -t 0 && test -t 1 && test -t 2 && echo $TERM; while read -r line; do
 					case $line in size) stty size;; nap) sh -c 'echo napping; exec sleep 600'; echo woken;; *) echo "got $line";; esac; done; echo eof >&2; exit 6`},
@@ -70,7 +70,7 @@ func TestResize_NoTerminal(t *testing.T) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportEngine} {
 		e := newEngine(t, transport)
 		p := begin(t, environment(t, e, runContainer(t, e, busybox,
-			placed(t, e)), agent.Spec{}), "echo ready; sleep 600")
+			nil), agent.Spec{}), "echo ready; sleep 600")
 		err := p.Resize(dray.TerminalSize{Columns: 80, Rows: 24})
 		if err != dray.ErrNoTerminal { //nolint:errorlint // it is not wrapped
 			t.Errorf("%s: got %v", transport, err)

@@ -3,13 +3,11 @@ package hostiletest_test
 import (
 	"context"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -63,7 +61,6 @@ type containerSpec struct {
 	user      string
 	transport docker.Transport // default auto
 	lease     time.Duration
-	folder    bool   // mounts dray's directory, as `up` does
 	engine    string // the address of an engine; default the machine's
 	copies    int
 	grace     time.Duration
@@ -79,7 +76,7 @@ type channelMode struct {
 }
 
 var channelModes = []channelMode{
-	{"socket", func(s *containerSpec) { s.transport, s.folder = docker.TransportSocket, true }},
+	{"socket", func(s *containerSpec) { s.transport = docker.TransportSocket }},
 	{"stdio", func(s *containerSpec) { s.transport = docker.TransportStdio }},
 }
 
@@ -131,45 +128,10 @@ func newTestContainer(t *testing.T, name string, s containerSpec) *testEnv {
 		name: name, tools: newToolCopies(t, max(s.copies, 2)), path: toolFolder, box: b,
 		run: newRunner(t, s.grace),
 	}
-	if s.folder {
-		s.change = b.withFolder(t, s.engine != "", s.change)
-	}
 	b.id = runContainer(t, api, s, p.tools.dir)
 	b.spec = agent.Spec{User: s.user, WorkspaceFolder: "/"}
 	p.renew(t)
 	return p
-}
-
-// withFolder mounts dray's directory into the container, and removes its volume after the test.
-func (b *testContainer) withFolder(t *testing.T, ofTest bool,
-	change func(*container.Config,
-		*container.HostConfig),
-) func(*container.Config, *container.HostConfig) {
-	t.Helper()
-	spec, err := b.engine.Mount(t.Context(), t.Name())
-	_, rest, ok := strings.Cut(spec, "source=")
-	if err != nil || !ok {
-		t.Fatalf("no directory can be shared with the container: %q, %v", spec, err)
-	}
-	name, _, _ := strings.Cut(rest, ",")
-	t.Cleanup(func() {
-		if ofTest {
-			return // it is removed with its engine, which may not release the volume after a restart
-		}
-		if _, err := b.api.VolumeRemove(context.Background(), name,
-			client.VolumeRemoveOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-	return func(cfg *container.Config, host *container.HostConfig) {
-		host.Mounts = append(host.Mounts, mount.Mount{
-			Type: mount.TypeVolume, Source: name,
-			Target: "/.dray",
-		})
-		if change != nil {
-			change(cfg, host)
-		}
-	}
 }
 
 // as returns the environment of another user in the same container.

@@ -48,8 +48,6 @@ type UpOptions struct {
 	Container ContainerInfo
 	// ExtraArgs follow dray's own arguments.
 	ExtraArgs []string
-	// Mount is a value of `--mount` for a new container, or "".
-	Mount string
 	// Env is the environment of the CLI and of initializeCommand, see UpEnv. ${localEnv:NAME} is
 	// replaced by its values, on which mounts can depend: it must not contain values of a caller. Up
 	// adds a TMPDIR, which it removes at its end.
@@ -161,9 +159,6 @@ func (o UpOptions) command(dirs upDirs, replace bool) Command {
 	}
 	if replace {
 		argv = append(argv, "--remove-existing-container")
-	}
-	if o.Mount != "" {
-		argv = append(argv, "--mount", o.Mount)
 	}
 	return Command{Argv: append(argv, o.ExtraArgs...), Env: dirs.env(o.Env), Dir: loc.Workspace}
 }

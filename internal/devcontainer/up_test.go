@@ -138,10 +138,7 @@ func TestUpCommandLine(t *testing.T) {
 	o := fakeUp(t, `
 printf '%s\n' "$@" >args; cp "$9" pinned; pwd >>args; env >>args
 echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceFolder":"/w"}'`)
-	o.ExtraArgs, o.Mount, o.Env = []string{
-		"--buildkit",
-		"never",
-	}, "type=bind,source=/a,target=/b", append(o.Env, "DOCKER_HOST=x")
+	o.ExtraArgs, o.Env = []string{"--buildkit", "never"}, append(o.Env, "DOCKER_HOST=x")
 	got, err := Up(t.Context(), o, new(heard).progress)
 	if want := (UpResult{"c1", "u", "/w"}); err != nil || got != want {
 		t.Fatalf("got %+v, %v", got, err)
@@ -158,7 +155,7 @@ echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceF
 		loc.Workspace, loc.Config); before != want {
 		t.Errorf("arguments %q, want %q", before, want)
 	}
-	want := "--no-lockfile\n--mount\ntype=bind,source=/a,target=/b\n--buildkit\nnever\n" +
+	want := "--no-lockfile\n--buildkit\nnever\n" +
 		loc.Workspace + "\n"
 	if !strings.HasPrefix(after, want) || !strings.Contains(after, "DOCKER_HOST=x\n") ||
 		strings.Contains(after, "HOME=") {

@@ -14,10 +14,11 @@ import (
 // Protocols that this build supports. Every change of a frame or a message needs a new number,
 // because messages contain no field names.
 //
+//	4  the agent listens and the daemon connects
 //	3  messages are packed; 1 and 2 were never released
 const (
-	MinProtocol = 3
-	MaxProtocol = 3
+	MinProtocol = 4
+	MaxProtocol = 4
 )
 
 // magic starts a connection. A shell or an error message in place of a peer differs from it.
@@ -32,13 +33,18 @@ type Hello struct {
 	Version     string
 	// Lease is sent by the daemon: after this time without a frame the agent ends everything.
 	Lease time.Duration
-	// Dial is sent by the daemon: the agent connects to this socket, or sends a StdioFallback.
-	Dial *DialTarget
+	// Listen is sent by the daemon: the agent listens on a socket and sends Listening. Without it the
+	// connection continues on stdio.
+	Listen *Listen
 	// SwitchUser is sent by the agent: it can run processes as any user (CAP_SETUID, CAP_SETGID and
 	// CAP_KILL).
 	SwitchUser bool
 	// UID is sent by the agent: the user that it runs as.
 	UID int
+	// BootID and PID are sent by the agent: the id of its kernel's boot, and its pid in its own pid
+	// namespace.
+	BootID string
+	PID    int
 }
 
 // fields stops after the version of an incompatible peer.
@@ -50,9 +56,11 @@ func (h *Hello) fields(f *pack.Fields) {
 		return
 	}
 	pack.Int(f, &h.Lease)
-	pack.Optional(f, &h.Dial, packDial)
+	pack.Optional(f, &h.Listen, packListen)
 	pack.Bool(f, &h.SwitchUser)
 	pack.Int(f, &h.UID)
+	pack.Text(f, &h.BootID)
+	pack.Int(f, &h.PID)
 }
 
 func (h *Hello) incompatible() bool {
@@ -83,32 +91,86 @@ func writeHello(w io.Writer, b []byte, message Message) error {
 	return err
 }
 
-// StdioFallback is sent by an agent on its stdout if it could not use the socket of Hello.Dial. The
-// connection continues there.
+// Listen asks an agent to listen on a socket. It is sent over the agent's stdin.
+type Listen struct {
+	// Secret authenticates both sides on the socket. It is used once.
+	Secret []byte
+	// HolderUID is a user that may not open the fds of the agent, but those of its own processes: one
+	// of them has to hold the socket. 0 means that none has to.
+	HolderUID int
+	// PrivatePIDs says that the daemon has no pid in the agent's pid namespace, so that a peer with a
+	// pid there is not the daemon.
+	PrivatePIDs bool
+}
+
+func packListen(f *pack.Fields, l *Listen) {
+	pack.Text(f, &l.Secret)
+	pack.Int(f, &l.HolderUID)
+	pack.Bool(f, &l.PrivatePIDs)
+}
+
+// Listening is the reply of an agent to Hello.Listen.
+type Listening struct {
+	// PID is the process that has the socket, in the agent's pid namespace, and FD its fd for it.
+	PID, FD int
+	// Reason says why there is no socket. If it is not empty, the connection continues on stdio.
+	Reason string
+}
+
+func (l *Listening) fields(f *pack.Fields) {
+	pack.Int(f, &l.PID)
+	pack.Int(f, &l.FD)
+	pack.Text(f, &l.Reason)
+}
+
+// StdioFallback is sent by a daemon that cannot use the socket of Listening. The connection
+// continues on stdio.
 type StdioFallback struct {
 	Reason string
 }
 
 func (s *StdioFallback) fields(f *pack.Fields) { pack.Text(f, &s.Reason) }
 
-// maxReason bounds StdioFallback.Reason.
+// maxReason bounds the reasons in these messages, in bytes.
 const maxReason = 1 << 10
+
+func reasonOf(cause error) string {
+	text := cause.Error()
+	return text[:min(len(text), maxReason)]
+}
+
+// WriteListening sends where the agent listens.
+func WriteListening(w io.Writer, l Listening) error { return writeHello(w, nil, &l) }
+
+// WriteNotListening sends that the agent does not listen because of cause.
+func WriteNotListening(w io.Writer, cause error) error {
+	return writeHello(w, nil, &Listening{Reason: reasonOf(cause)})
+}
+
+// ReadListening blocks until the agent has replied to Hello.Listen.
+func ReadListening(r io.Reader) (l Listening, err error) {
+	err = readMessage(r, &l)
+	return l, err
+}
 
 // WriteFallback sends a StdioFallback with the reason cause.
 func WriteFallback(w io.Writer, cause error) error {
-	text := cause.Error()
-	return writeHello(w, nil, &StdioFallback{Reason: text[:min(len(text), maxReason)]})
+	return writeHello(w, nil, &StdioFallback{Reason: reasonOf(cause)})
 }
 
-// ReadFallback blocks until the agent sends a StdioFallback. An agent that uses the socket sends
+// ReadFallback blocks until the daemon sends a StdioFallback. A daemon that uses the socket sends
 // nothing here.
-func ReadFallback(r io.Reader) (StdioFallback, error) {
-	var s StdioFallback
-	body, err := readHello(r)
-	if err == nil {
-		err = Decode(body, &s)
-	}
+func ReadFallback(r io.Reader) (s StdioFallback, err error) {
+	err = readMessage(r, &s)
 	return s, err
+}
+
+func readMessage(r io.Reader, message Message) error {
+	body, err := readHello(r)
+	if err != nil {
+		return err
+	}
+	return Decode(body, message)
 }
 
 // maxHello bounds a hello of any version, in bytes.
@@ -152,22 +214,10 @@ func readHello(r io.Reader) ([]byte, error) {
 	return body, err
 }
 
-// DialTarget is the daemon's socket and the secret for it, which is used once. The agent receives
-// it over its stdin.
-type DialTarget struct {
-	Path   string
-	Secret []byte
-}
-
-func packDial(f *pack.Fields, d *DialTarget) {
-	pack.Text(f, &d.Path)
-	pack.Text(f, &d.Secret)
-}
-
 // SecretSize is the size of a secret, a nonce and a MAC, in bytes.
 const SecretSize = 32
 
-// authMagic starts a connection to the daemon's socket.
+// authMagic starts a connection on the socket.
 var authMagic = []byte("DRAYDIAL")
 
 // The roles prevent that the MAC of one side is sent back as that of the other.

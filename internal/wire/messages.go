@@ -11,7 +11,7 @@ import (
 	"github.com/dray-dev/dray/internal/pack"
 )
 
-// Message is a *Start, *Request or *Reply, or, before there are streams, a *Hello or
+// Message is a *Start, *Request or *Reply, or, before there are streams, a *Hello, *Listening or
 // *StdioFallback.
 type Message interface{ fields(f *pack.Fields) }
 

@@ -109,6 +109,7 @@ func FuzzMessages(f *testing.F) {
 			}
 		}
 		_, _ = wire.ReadFallback(bytes.NewReader(input))
+		_, _ = wire.ReadListening(bytes.NewReader(input))
 	})
 }
 

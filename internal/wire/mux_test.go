@@ -299,7 +299,7 @@ func TestReadHello_FurtherFields(t *testing.T) {
 	var b bytes.Buffer
 	if err := wire.WriteHello(&b, wire.Hello{
 		Version: "v1", Lease: time.Second, SwitchUser: true,
-		UID: 7, Dial: &wire.DialTarget{Path: "/s", Secret: []byte("x")},
+		UID: 7, BootID: "boot", PID: 11, Listen: &wire.Listen{Secret: []byte("x"), HolderUID: 12},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestReadHello_FurtherFields(t *testing.T) {
 	longer := append(bytes.Clone(hello), "more"...)
 	longer[length] += 4
 	if h, err := wire.ReadHello(bytes.NewReader(longer)); err != nil || h.UID != 7 ||
-		h.Dial.Path != "/s" {
+		h.PID != 11 || h.BootID != "boot" || string(h.Listen.Secret) != "x" || h.Listen.HolderUID != 12 {
 		t.Errorf("got %+v, %v", h, err)
 	}
 	cut := bytes.Clone(hello)
@@ -347,7 +347,7 @@ func FuzzHello(f *testing.F) {
 	var b bytes.Buffer
 	if err := wire.WriteHello(&b, wire.Hello{
 		Version: "v1",
-		Dial:    &wire.DialTarget{Path: "/s", Secret: []byte("secret")},
+		Listen:  &wire.Listen{Secret: []byte("secret")},
 	}); err != nil {
 		f.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	return w
 }
 
-// project creates a workspace. Its containers and volumes are removed at the end of the test.
+// project creates a workspace. Its containers are removed at the end of the test.
 func (w fixture) project(config string) string {
 	w.t.Helper()
 	dir, err := filepath.EvalSymlinks(w.t.TempDir())
@@ -119,19 +119,9 @@ func (w fixture) containers(label string) []string {
 
 func (w fixture) removeAll(label string) {
 	for _, id := range w.containers(label) {
-		info, err := w.api.ContainerInspect(context.Background(), id, client.ContainerInspectOptions{})
-		if err != nil {
-			w.t.Error(err)
-			continue
-		}
 		if _, err := w.api.ContainerRemove(context.Background(), id,
 			client.ContainerRemoveOptions{Force: true}); err != nil {
 			w.t.Error(err)
-		}
-		for _, m := range info.Container.Mounts {
-			if m.Type == "volume" && strings.HasPrefix(m.Name, "dray-agent-") {
-				_, _ = w.api.VolumeRemove(context.Background(), m.Name, client.VolumeRemoveOptions{})
-			}
 		}
 	}
 }

@@ -38,9 +38,8 @@ type Engine interface {
 	// changes may have been missed.
 	Watch()
 	Generation() (n uint64, ok bool)
-	// Mount prepares the mount of a container that is about to be created, Release ends that.
-	Mount(ctx context.Context, key string) (spec string, err error)
-	Release(key string)
+	// Restore repairs a container of an earlier version that cannot start.
+	Restore(ctx context.Context, id string) error
 	// Env returns the variables that select this engine for the devcontainer CLI.
 	Env() []string
 }

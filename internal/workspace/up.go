@@ -198,7 +198,10 @@ func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return "", err
 	}
-	found, _, err := u.findByLabels(ctx, loc)
+	found, exists, err := u.findByLabels(ctx, loc)
+	if err == nil && exists {
+		err = u.engine.Restore(ctx, found.ID)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -223,17 +226,11 @@ func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
 			"the symlinks that lead to the configuration of %s changed while it was read",
 			loc.Workspace).WithHint("repeat the call")
 	}
-	key := loc.Workspace + "\x00" + loc.Config
-	mount, err := u.engine.Mount(ctx, key)
-	if err != nil {
-		return "", err
-	}
-	defer u.engine.Release(key)
 	log := u.log.With(zap.String("workspace", loc.Workspace))
 	log.Info("workspace up started")
 	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
 		CLI: u.cfg.CLI, State: u.cfg.State, Approval: approval, Container: found,
-		ExtraArgs: u.cfg.UpArgs, Mount: mount, Env: u.env(loc), Start: u.startHelper,
+		ExtraArgs: u.cfg.UpArgs, Env: u.env(loc), Start: u.startHelper,
 	}, progress)
 	log.Info("workspace up ended", zap.String("container_id", res.ContainerID), zap.Error(err))
 	return res.ContainerID, err

@@ -57,16 +57,11 @@ func needEngine(t *testing.T) (image, cli string) {
 	return image, cli
 }
 
-// removeContainers removes the containers of a workspace and their volumes.
+// removeContainers removes the containers of a workspace.
 func removeContainers(folder string) {
 	ids := dockerCLI("ps", "-aq", "--filter", "label=devcontainer.local_folder="+folder)
 	for _, id := range ids {
-		volumes := dockerCLI("inspect", "-f",
-			"{{range .Mounts}}{{if eq .Type \"volume\"}}{{.Name}}\n{{end}}{{end}}", id)
 		dockerCLI("rm", "-f", id)
-		for _, volume := range volumes {
-			dockerCLI("volume", "rm", volume)
-		}
 	}
 }
 
