@@ -177,7 +177,7 @@ func (l *listener) accept() (*os.File, error) {
 	if err := errors.Join(pollErr, err); err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), "daemon"), nil //nolint:gosec // not negative without an error
+	return os.NewFile(uintptr(fd), "daemon"), nil
 }
 
 // authenticate passes on the daemon and closes the connection of any other peer.

@@ -140,8 +140,8 @@ func (n connector) start(ctx context.Context, user string) (*agent, error) {
 	return nil, err
 }
 
-// exchangeHello exchanges hellos and selects the channel: a socket if the agent's process is on this
-// machine and both sides authenticate there, else stdio.
+// exchangeHello exchanges hellos and selects the channel: a socket if the agent's process is on
+// this machine and both sides authenticate there, else stdio.
 func (n connector) exchangeHello(ctx context.Context, conn Conn) (*agent, error) {
 	hello, err := wire.ReadHello(conn)
 	if err != nil {

@@ -140,8 +140,7 @@ func findAgent(ctx context.Context, conn Conn, hello wire.Hello) (procDir, error
 	}
 	if !p.is(hello.PID) {
 		p.close()
-		return procDir{}, fmt.Errorf("process %d is not the agent: the engine is in another pid namespace",
-			pid)
+		return procDir{}, fmt.Errorf("process %d is not the agent: it is in another pid namespace", pid)
 	}
 	return p, nil
 }

@@ -134,8 +134,8 @@ func TestSocket(t *testing.T) {
 }
 
 // An agent that is elsewhere, or that offers anything but a socket on which its own process
-// authenticates, is used by stdio and told so. agent.transport socket refuses it. Nothing is sent to
-// a socket of another process (EX-15).
+// authenticates, is used by stdio and told so. agent.transport socket refuses it. Nothing is sent
+// to a socket of another process (EX-15).
 func TestSocket_Refused(t *testing.T) {
 	engineSocket := "/var/run/docker.sock"
 	fifo := filepath.Join(t.TempDir(), "fifo")

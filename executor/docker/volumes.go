@@ -134,7 +134,8 @@ func isMissing(dir string) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// restoreOldDir creates a directory if it is missing. Its parents get the mode of a state directory.
+// restoreOldDir creates a directory if it is missing. Its parents get the mode of a state
+// directory.
 func restoreOldDir(dir string) error {
 	if !isMissing(dir) {
 		return nil

@@ -152,8 +152,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// The agent runs in a container whose mounted directory was removed, although the engine cannot copy
-// into such a container (EX-15, EX-22).
+// The agent runs in a container whose mounted directory was removed, although the engine cannot
+// copy into such a container (EX-15, EX-22).
 func TestEnvironment_OldDirRemoved(t *testing.T) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {
 		t.Run(string(transport), func(t *testing.T) {
