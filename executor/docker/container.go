@@ -22,13 +22,20 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (devcontainer.Containe
 	if err != nil {
 		return devcontainer.ContainerInfo{}, e.containerError(ref, "inspect a container", err)
 	}
-	c := newContainer(res.Container)
-	img, err := e.image(ctx, res.Container.Image)
-	c.ImageDigest, c.Arch, c.ImageLabels = img.digest, img.arch, img.labels
+	return e.newContainer(ctx, res.Container)
+}
+
+// newContainer describes a container with its image.
+func (e *Engine) newContainer(ctx context.Context, r container.InspectResponse,
+) (devcontainer.ContainerInfo, error) {
+	c := containerInfo(r)
+	img, err := e.image(ctx, r.Image)
+	c.ImageDigest, c.Arch = img.digest, img.arch
+	c.ImageLabels, c.ImageRemoved = img.labels, img.removed
 	return c, err
 }
 
-func newContainer(r container.InspectResponse) devcontainer.ContainerInfo {
+func containerInfo(r container.InspectResponse) devcontainer.ContainerInfo {
 	c := devcontainer.ContainerInfo{ID: r.ID, Name: strings.TrimPrefix(r.Name, "/")}
 	c.Created, _ = time.Parse(time.RFC3339Nano, r.Created) // unreadable sorts last
 	if r.State != nil {
@@ -69,6 +76,11 @@ func (e *Engine) List(ctx context.Context, label, value string,
 			ID: s.ID, Image: s.Image, Labels: s.Labels, Status: string(s.State),
 			Created: time.Unix(s.Created, 0),
 		}
+		img, err := e.image(ctx, s.ImageID)
+		if err != nil {
+			return nil, err
+		}
+		list[i].ImageLabels, list[i].ImageRemoved = img.labels, img.removed
 		if len(s.Names) > 0 {
 			list[i].Name = strings.TrimPrefix(s.Names[0], "/")
 		}
@@ -87,6 +99,7 @@ func (e *Engine) Stop(ctx context.Context, id string) error {
 type image struct {
 	digest, arch string
 	labels       map[string]string
+	removed      bool // digest is its id, and nothing else is known
 }
 
 // image returns an image, which never changes under its id, from a cache.
@@ -102,7 +115,7 @@ func (e *Engine) image(ctx context.Context, id string) (image, error) {
 		if ctx.Err() != nil {
 			return image{}, e.unavailable("inspect an image", err)
 		}
-		return image{digest: id}, nil // the image of a running container may have been removed
+		return image{digest: id, removed: true}, nil // this can happen to that of a running container
 	}
 	img = image{digest: id, arch: res.Architecture}
 	if res.Config != nil {

@@ -54,12 +54,10 @@ func (e *Engine) Writer(ctx context.Context, id string, paths []string,
 	if err != nil {
 		return devcontainer.ContainerInfo{}, false, e.containerError(id, "inspect a container", err)
 	}
-	info := newContainer(res.Container)
-	img, err := e.image(ctx, res.Container.Image)
+	info, err := e.newContainer(ctx, res.Container)
 	if err != nil {
 		return info, false, err
 	}
-	info.ImageLabels = img.labels
 	targets := newTargets(paths)
 	if targets.mountedIn(res.Container) {
 		return info, true, nil

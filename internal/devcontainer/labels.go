@@ -18,13 +18,27 @@ const (
 	LabelMetadata = "devcontainer.metadata"
 )
 
+// Labels of docker compose, version 1 and the plugin.
+const (
+	LabelComposeProject = "com.docker.compose.project"
+	LabelComposeService = "com.docker.compose.service"
+	LabelComposeNumber  = "com.docker.compose.container-number"
+	LabelComposeOneOff  = "com.docker.compose.oneoff"
+	labelComposeFiles   = "com.docker.compose.project.config_files" // separated by commas
+)
+
 // ContainerInfo is a container as the engine reports it. A list fills the fields up to Created, an
 // inspection all of them. The image may have chosen many of the values.
 type ContainerInfo struct {
-	ID     string
-	Name   string
-	Image  string
+	ID    string
+	Name  string
+	Image string
+	// Labels are all labels, those of the image included. Use Label, except for LabelMetadata, which
+	// images have by design.
 	Labels map[string]string
+	// ImageLabels are the labels of the image. ImageRemoved is true if they are unknown.
+	ImageLabels  map[string]string
+	ImageRemoved bool
 	// Status is created, running, paused, restarting, removing, exited or dead.
 	Status  string
 	Created time.Time
@@ -39,8 +53,37 @@ type ContainerInfo struct {
 	// ImageDigest is the repository digest of the image if it has one, else the image's id.
 	ImageDigest string
 	Arch        string // of the image, as the engine names it
-	// ImageLabels are the labels that come from the image.
-	ImageLabels map[string]string
+}
+
+// Label returns a label that was given to the container when it was created, else "". Anybody can
+// build an image with any label, which its containers then have too, and would receive the calls
+// of a workspace and their secrets. So a label does not count if the image has it with the same
+// value, or if the image was removed: nobody can tell then where it came from.
+//
+// Docker compose sets project, service and container number when it creates a container. The plugin
+// also sets project and service in images that it builds, so these count if the number does.
+func (c ContainerInfo) Label(key string) string {
+	if !c.isOwn(key) {
+		return ""
+	}
+	return c.Labels[key]
+}
+
+// HasLabel reports whether the container was given a label with this value.
+func (c ContainerInfo) HasLabel(key, value string) bool {
+	return c.isOwn(key) && c.Labels[key] == value
+}
+
+func (c ContainerInfo) isOwn(key string) bool {
+	value, ok := c.Labels[key]
+	if !ok || c.ImageRemoved {
+		return false
+	}
+	if key == LabelComposeProject || key == LabelComposeService {
+		return c.isOwn(LabelComposeNumber)
+	}
+	fromImage, inImage := c.ImageLabels[key]
+	return !inImage || fromImage != value
 }
 
 // Running reports whether processes can be started in the container.
@@ -69,12 +112,12 @@ func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 	folders, configs := l.labelPaths()
 	var both, folderOnly []ContainerInfo
 	for _, c := range containers {
-		config, hasConfig := c.Labels[LabelConfig]
+		config := c.Label(LabelConfig)
 		switch {
-		case c.Status == "removing" || !slices.Contains(folders, c.Labels[LabelFolder]):
+		case c.Status == "removing" || !slices.Contains(folders, c.Label(LabelFolder)):
 		case slices.Contains(configs, config):
 			both = append(both, c)
-		case !hasConfig || config == "":
+		case config == "":
 			folderOnly = append(folderOnly, c)
 		}
 	}
@@ -87,17 +130,31 @@ func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 	return slices.MinFunc(both, compareContainers), true
 }
 
-// Owns reports whether a container has the label of this workspace, for any configuration file
-// (EX-01).
+// Owns reports whether a container was given the label of this workspace, for any configuration
+// file (EX-01).
 func (l Location) Owns(c ContainerInfo) bool {
 	folders, _ := l.labelPaths()
-	return slices.Contains(folders, c.Labels[LabelFolder])
+	return slices.Contains(folders, c.Label(LabelFolder))
+}
+
+// Impersonated returns a container whose image has the label of this workspace. The reference CLI
+// would take it for the workspace's own.
+func (l Location) Impersonated(containers []ContainerInfo) (c ContainerInfo, ok bool) {
+	folders, _ := l.labelPaths()
+	i := slices.IndexFunc(containers, func(c ContainerInfo) bool {
+		return c.Status != "removing" && c.Label(LabelFolder) == "" &&
+			slices.Contains(folders, c.Labels[LabelFolder])
+	})
+	if i < 0 {
+		return ContainerInfo{}, false
+	}
+	return containers[i], true
 }
 
 // withLabelPaths returns the location by the path in the container's labels, which differs from l
 // where there are symlinks. The workspace folder and ${localWorkspaceFolder} depend on that path.
 func (l Location) withLabelPaths(c ContainerInfo) Location {
-	folder := c.Labels[LabelFolder]
+	folder := c.Label(LabelFolder)
 	if l == (Location{}) || folder == l.Workspace || !l.Owns(c) {
 		return l
 	}
@@ -139,7 +196,7 @@ func (l Location) labelPaths() (folders, configs []string) {
 // idLabels returns the labels that ${devcontainerId} is derived from: the container's, else those
 // that `up` would set.
 func (l Location) idLabels(c ContainerInfo) map[string]string {
-	folder, config := c.Labels[LabelFolder], c.Labels[LabelConfig]
+	folder, config := c.Label(LabelFolder), c.Label(LabelConfig)
 	if folder == "" {
 		folder, config = l.Workspace, l.Config
 	}

@@ -23,16 +23,13 @@ func (a Approval) Starts(c ContainerInfo) bool {
 	if _, ok := a.loc.Match([]ContainerInfo{c}); ok {
 		return true
 	}
-	for file := range strings.SplitSeq(c.Labels[labelComposeFiles], ",") {
+	for file := range strings.SplitSeq(c.Label(labelComposeFiles), ",") {
 		if slices.Contains(a.composeFiles, realPath(file)) {
 			return true
 		}
 	}
 	return false
 }
-
-// labelComposeFiles are the compose files of a container, separated by commas.
-const labelComposeFiles = "com.docker.compose.project.config_files"
 
 // bind adds what Reads, Root and Starts return.
 func (f *trustInputs) bind(a *Approval) {

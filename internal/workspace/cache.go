@@ -214,7 +214,9 @@ func (m *Manager) labelledFolders() map[string]bool {
 	}
 	l.folders = make(map[string]bool, len(list))
 	for _, c := range list {
-		l.folders[filepath.Clean(c.Labels[devcontainer.LabelFolder])] = true
+		if folder := c.Label(devcontainer.LabelFolder); folder != "" {
+			l.folders[filepath.Clean(folder)] = true
+		}
 	}
 	l.generation, l.valid = generation, true
 	return l.folders

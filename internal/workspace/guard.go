@@ -89,9 +89,10 @@ func (g inputGuard) clear(ctx context.Context, own devcontainer.ContainerInfo,
 // sameProject reports whether a container is the workspace's own, or a compose service beside it
 // that is not the container of another workspace.
 func sameProject(c, own devcontainer.ContainerInfo) bool {
-	project := own.Labels[labelProject]
-	return c.ID == own.ID || project != "" && c.Labels[labelProject] == project &&
-		c.ImageLabels[labelProject] == "" && c.Labels[devcontainer.LabelFolder] == ""
+	project := own.Label(devcontainer.LabelComposeProject)
+	return c.ID == own.ID || project != "" &&
+		c.Label(devcontainer.LabelComposeProject) == project &&
+		c.Labels[devcontainer.LabelFolder] == ""
 }
 
 // follow returns nil when the first container of the `up` has started, and an error when another
@@ -99,7 +100,7 @@ func sameProject(c, own devcontainer.ContainerInfo) bool {
 func (g inputGuard) follow(ctx context.Context, starts <-chan string) error {
 	for id := range starts {
 		c, writes, err := g.engine.Writer(ctx, id, g.approval.Reads())
-		own := !labelledByImage(c) && g.approval.Starts(c)
+		own := g.approval.Starts(c)
 		switch {
 		case err != nil:
 			return err

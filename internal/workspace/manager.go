@@ -234,7 +234,11 @@ func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return c, err
 	}
-	return m.engine.Inspect(ctx, id)
+	c, err = m.engine.Inspect(ctx, id)
+	if err == nil && !loc.Owns(c) {
+		err = impersonationError(c, loc)
+	}
+	return c, err
 }
 
 func (m *Manager) remember(folder string) {
@@ -295,7 +299,9 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 		}
 	}
 	for _, c := range containers {
-		folders[c.Labels[devcontainer.LabelFolder]] = true
+		if folder := c.Label(devcontainer.LabelFolder); folder != "" {
+			folders[folder] = true
+		}
 	}
 	list := make([]Info, 0, len(folders))
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {

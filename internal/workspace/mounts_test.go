@@ -24,10 +24,12 @@ func TestMounts_ConfiguredMappings(t *testing.T) {
 		})
 		return id
 	}
-	id := run("--label", "dev.dray.test=mapped", "--label", labelService+"=app",
+	id := run("--label", "dev.dray.test=mapped",
+		"--label", devcontainer.LabelComposeService+"=app",
+		"--label", devcontainer.LabelComposeNumber+"=1",
 		"--volume", dir+":/real", "--label", devcontainer.LabelFolder+"="+dir,
 		"--label", devcontainer.LabelConfig+"="+dir+"/.devcontainer.json")
-	other := run("--label", labelService+"=app")
+	other := run("--label", devcontainer.LabelComposeService+"=app")
 	mapped := func(name string) []dray.Mount {
 		return []dray.Mount{{Host: "/srv/" + name, Container: "/" + name}}
 	}

@@ -92,7 +92,7 @@ func (r *resolver) findNamed(ctx context.Context, req request, loc devcontainer.
 	case c.ID != ref && c.Name != ref: // the engine accepts a prefix of an id
 		return c, dray.Errorf(dray.CodeContainerNotFound, "no such container: %q", ref).
 			WithHint("use the full id or the name of the container, as `docker ps --no-trunc` shows them")
-	case loc.Workspace != "" && (!loc.Owns(c) || labelledByImage(c)):
+	case loc.Workspace != "" && !loc.Owns(c):
 		return c, dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s",
 			c.Name, loc.Workspace).
 			WithHint("omit one of the two, or name the container of the workspace")
@@ -107,30 +107,36 @@ func (r *resolver) findByLabels(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return devcontainer.ContainerInfo{}, false, err
 	}
-	for {
-		match, found := loc.Match(list)
-		if !found {
-			return devcontainer.ContainerInfo{}, false, nil
-		}
-		c, err := r.engine.Inspect(ctx, match.ID)
-		if dray.CodeOf(err) == dray.CodeContainerNotFound {
-			return devcontainer.ContainerInfo{}, false, nil // removed after it was listed
-		}
-		if err != nil || !labelledByImage(c) {
-			return c, err == nil, err
-		}
-		r.log.Warn("container ignored: its image sets the labels of a workspace",
-			zap.String("container", c.Name), zap.String("workspace", loc.Workspace))
-		list = slices.DeleteFunc(list,
-			func(other devcontainer.ContainerInfo) bool { return other.ID == match.ID })
+	match, found := loc.Match(list)
+	if !found {
+		return devcontainer.ContainerInfo{}, false, nil
 	}
+	c, err := r.engine.Inspect(ctx, match.ID)
+	if dray.CodeOf(err) == dray.CodeContainerNotFound {
+		return devcontainer.ContainerInfo{}, false, nil // removed after it was listed
+	}
+	return c, err == nil, err
 }
 
-// labelledByImage reports whether the image set the workspace label. Anybody can build an image
-// with any label, and its container would receive the calls of that workspace and their secrets.
-func labelledByImage(c devcontainer.ContainerInfo) bool {
-	folder := c.Labels[devcontainer.LabelFolder]
-	return folder != "" && c.ImageLabels[devcontainer.LabelFolder] == folder
+// checkImpersonation fails if the reference CLI could take a container for that of a workspace
+// because its image has the label. The CLI compares only the labels of containers.
+func (r *resolver) checkImpersonation(ctx context.Context, loc devcontainer.Location) error {
+	list, err := r.engine.List(ctx, devcontainer.LabelFolder, "")
+	if err != nil {
+		return err
+	}
+	if c, ok := loc.Impersonated(list); ok {
+		return impersonationError(c, loc)
+	}
+	return nil
+}
+
+func impersonationError(c devcontainer.ContainerInfo, loc devcontainer.Location) error {
+	return dray.Errorf(dray.CodeContainerUnavailable,
+		"container %s belongs to workspace %s only by a label of its image, which may be anybody's",
+		c.Name, loc.Workspace).
+		WithHint("run `docker rm -f %s`; if your build sets the label %s in the image, remove it there",
+			c.Name, devcontainer.LabelFolder)
 }
 
 // findLabelled returns the id of the one container with a configured label. A running one is
@@ -141,6 +147,8 @@ func (r *resolver) findLabelled(ctx context.Context, name, label string) (string
 	if err != nil {
 		return "", err
 	}
+	list = slices.DeleteFunc(list,
+		func(c devcontainer.ContainerInfo) bool { return !c.HasLabel(key, value) })
 	running := slices.DeleteFunc(slices.Clone(list),
 		func(c devcontainer.ContainerInfo) bool { return !c.Running() })
 	if len(running) > 0 {
@@ -151,8 +159,9 @@ func (r *resolver) findLabelled(ctx context.Context, name, label string) (string
 		return list[0].ID, nil
 	case 0:
 		return "", dray.Errorf(dray.CodeContainerNotFound,
-			"no container has the label %s (containers.%s)", label, name).
-			WithHint("start the container, or correct the label in the configuration")
+			"no container was given the label %s (containers.%s)", label, name).
+			WithHint("start the container with `--label`, or correct the label in the configuration; " +
+				"a label that its image has too does not count")
 	default:
 		return "", dray.Errorf(dray.CodeContainerUnavailable,
 			"%d containers have the label %s (containers.%s)", len(list), label, name).
@@ -160,21 +169,13 @@ func (r *resolver) findLabelled(ctx context.Context, name, label string) (string
 	}
 }
 
-// Labels of docker compose, version 1 and the plugin.
-const (
-	labelProject = "com.docker.compose.project"
-	labelService = "com.docker.compose.service"
-	labelNumber  = "com.docker.compose.container-number"
-	labelOneOff  = "com.docker.compose.oneoff"
-)
-
 // findService returns the container of the service that containers.NAME.service configures, in the
 // compose project of the workspace's container c. Without a service it returns c. A service that
 // `up` did not start is not started.
 func (r *resolver) findService(ctx context.Context, c devcontainer.ContainerInfo, name string,
 ) (devcontainer.ContainerInfo, error) {
-	service, project := r.cfg.Named[name].Service, c.Labels[labelProject]
-	if service == "" || c.Labels[labelService] == service {
+	service, project := r.cfg.Named[name].Service, c.Label(devcontainer.LabelComposeProject)
+	if service == "" || c.Label(devcontainer.LabelComposeService) == service {
 		return c, nil
 	}
 	if project == "" {
@@ -182,11 +183,11 @@ func (r *resolver) findService(ctx context.Context, c devcontainer.ContainerInfo
 			"container %s has no compose project, so it has no service %q", c.Name, service).
 			WithHint("remove containers.%s.service, or use dockerComposeFile in devcontainer.json", name)
 	}
-	list, err := r.engine.List(ctx, labelProject, project)
+	list, err := r.engine.List(ctx, devcontainer.LabelComposeProject, project)
 	if err != nil {
 		return c, err
 	}
-	found, ok := selectService(list, service)
+	found, ok := selectService(list, project, service)
 	if !ok {
 		return c, dray.Errorf(dray.CodeContainerNotFound,
 			"the compose project %s has no container of service %q", project, service).
@@ -196,29 +197,36 @@ func (r *resolver) findService(ctx context.Context, c devcontainer.ContainerInfo
 	return r.engine.Inspect(ctx, found.ID)
 }
 
-// selectService selects a container of a service among those of a project: running ones first, then
-// the lowest number. One-off containers do not count.
-func selectService(project []devcontainer.ContainerInfo, service string,
+// selectService selects a container of a service of a project: running ones first, then the lowest
+// number. One-off containers do not count, nor those that docker compose did not create.
+func selectService(list []devcontainer.ContainerInfo, project, service string,
 ) (devcontainer.ContainerInfo, bool) {
-	of := slices.DeleteFunc(slices.Clone(project), func(c devcontainer.ContainerInfo) bool {
-		return c.Labels[labelService] != service || c.Labels[labelOneOff] == "True" ||
-			c.Status == "removing"
+	of := slices.DeleteFunc(slices.Clone(list), func(c devcontainer.ContainerInfo) bool {
+		return c.Label(devcontainer.LabelComposeProject) != project ||
+			c.Label(devcontainer.LabelComposeService) != service || composeNumber(c) == 0 ||
+			c.Labels[devcontainer.LabelComposeOneOff] == "True" || c.Status == "removing"
 	})
 	if len(of) == 0 {
 		return devcontainer.ContainerInfo{}, false
 	}
-	rank := func(c devcontainer.ContainerInfo) (stopped, number int) {
-		if !c.Running() {
-			stopped = 1
-		}
-		number, _ = strconv.Atoi(c.Labels[labelNumber]) // an invalid one counts as 0
-		return stopped, number
-	}
 	return slices.MinFunc(of, func(a, b devcontainer.ContainerInfo) int {
-		aStopped, aNumber := rank(a)
-		bStopped, bNumber := rank(b)
-		return cmp.Or(cmp.Compare(aStopped, bStopped), cmp.Compare(aNumber, bNumber))
+		if a.Running() != b.Running() {
+			if a.Running() {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(composeNumber(a), composeNumber(b))
 	}), true
+}
+
+// composeNumber returns the number of a container in its service, 0 if docker compose gave it none.
+func composeNumber(c devcontainer.ContainerInfo) uint64 {
+	number, err := strconv.ParseUint(c.Label(devcontainer.LabelComposeNumber), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return number
 }
 
 // spec resolves how calls run in a container, and returns the trust inputs that the result depends
@@ -283,15 +291,15 @@ func (r *resolver) matchesNamed(named Named, c devcontainer.ContainerInfo) bool 
 	switch {
 	case named.Workspace != "":
 		loc, err := devcontainer.Locate(named.Workspace, named.Config)
-		if err != nil || labelledByImage(c) ||
-			named.Service != "" && c.Labels[labelService] != named.Service {
+		if err != nil ||
+			named.Service != "" && c.Label(devcontainer.LabelComposeService) != named.Service {
 			return false
 		}
 		_, matches := loc.Match([]devcontainer.ContainerInfo{c})
 		return matches
 	case named.Label != "":
 		key, value, _ := strings.Cut(named.Label, "=")
-		return c.Labels[key] == value
+		return c.HasLabel(key, value)
 	default:
 		return named.ID == c.ID || named.ID == c.Name
 	}

@@ -198,6 +198,9 @@ func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return "", err
 	}
+	if err := u.checkImpersonation(ctx, loc); err != nil {
+		return "", err
+	}
 	found, exists, err := u.findByLabels(ctx, loc)
 	if err == nil && exists {
 		err = u.engine.Restore(ctx, found.ID)
@@ -230,7 +233,7 @@ func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
 	log.Info("workspace up started")
 	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
 		CLI: u.cfg.CLI, State: u.cfg.State, Approval: approval, Container: found,
-		ExtraArgs: u.cfg.UpArgs, Env: u.env(loc), Start: u.startHelper,
+		ExtraArgs: u.cfg.UpArgs, Env: u.env(approval), Start: u.startHelper,
 	}, progress)
 	log.Info("workspace up ended", zap.String("container_id", res.ContainerID), zap.Error(err))
 	return res.ContainerID, err
@@ -238,14 +241,15 @@ func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
 
 // env returns the variables of `up`, each once: programs differ in which of two they use. No
 // program of the workspace is found by PATH: trust does not cover it.
-func (u *upRunner) env(loc devcontainer.Location) []string {
+func (u *upRunner) env(approval devcontainer.Approval) []string {
 	vars := map[string]string{}
 	for _, kv := range append(devcontainer.UpEnv(os.Environ()), u.engine.Env()...) {
 		name, value, _ := strings.Cut(kv, "=")
 		vars[name] = value
 	}
 	maps.Copy(vars, u.cfg.LocalEnv)
-	vars["PATH"], _ = SafePath(vars["PATH"], loc.Workspace)
+	vars["PATH"], _ = SafePath(vars["PATH"], approval.Root(),
+		approval.Location().Workspace)
 	env := make([]string, 0, len(vars))
 	for name, value := range vars {
 		env = append(env, name+"="+value)

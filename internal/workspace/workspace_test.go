@@ -255,11 +255,12 @@ func TestEnvironment_ComposeService(t *testing.T) {
 		})
 		return id
 	}
-	app := run(labelService+"=app", devcontainer.LabelFolder+"="+dir,
+	app := run(devcontainer.LabelComposeService+"=app", devcontainer.LabelComposeNumber+"=1",
+		devcontainer.LabelFolder+"="+dir,
 		devcontainer.LabelConfig+"="+dir+"/.devcontainer.json")
-	run(labelService+"=db", labelNumber+"=2")
-	run(labelService+"=db", labelOneOff+"=True", labelNumber+"=0")
-	db := run(labelService+"=db", labelNumber+"=1")
+	run(devcontainer.LabelComposeService+"=db", devcontainer.LabelComposeNumber+"=2")
+	run(devcontainer.LabelComposeService+"=db", devcontainer.LabelComposeOneOff+"=True", devcontainer.LabelComposeNumber+"=0")
+	db := run(devcontainer.LabelComposeService+"=db", devcontainer.LabelComposeNumber+"=1")
 	w.cfg.Named = map[string]Named{
 		"app": {Workspace: dir, Service: "app"}, "db": {Workspace: dir, Service: "db"},
 		"missing": {Workspace: dir, Service: "missing"}, "plain": {Workspace: dir},
