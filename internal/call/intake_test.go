@@ -182,6 +182,23 @@ func TestPrepareSync(t *testing.T) {
 	}
 }
 
+// Variables of which Linux would start no process are refused before anything is recorded.
+func TestPrepareBoundsVariables(t *testing.T) {
+	in, f := newIntake("exec")
+	for size, pointer := range map[int]string{3 << 20: "", 3<<20 + 1: "/env"} {
+		_, err := in.Prepare(t.Context(), "me", &call.Request{
+			Tool: "exec", Env: map[string]string{"A": strings.Repeat("x", 3<<20-2), "B": strings.Repeat("y", size)},
+		})
+		if pointer == "" && err != nil || pointer != "" && (err == nil ||
+			dray.AsError(err).Details[0].Pointer != pointer) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	if f.gets != 1 {
+		t.Errorf("%d requests were resolved", f.gets)
+	}
+}
+
 // Explain decides as Prepare does, and returns the evaluated rules with an error (RT-03).
 func TestExplainDecidesAsPrepare(t *testing.T) {
 	in, f := newIntake("exec")

@@ -23,6 +23,7 @@ const (
 	maxLabels      = 64
 	maxID          = 256            // bytes of an id of the context, or of the name of a label
 	maxLabel       = 1024           // bytes of the value of a label
+	maxEnv         = 6 << 20        // bytes of all variables: Linux starts no process with more
 	maxTerminalDim = math.MaxUint16 // the kernel stores the size of a terminal in 16 bits
 )
 
@@ -205,7 +206,9 @@ func checkSyncPaths(v *validate.Violations, pointer string, paths []string) {
 
 // checkVariables checks the names and values of environment variables.
 func checkVariables(v *validate.Violations, pointer string, env map[string]string) {
+	total := 0
 	for name, value := range env {
+		total += len(name) + len(value)
 		at := dray.JSONPointer(pointer, validate.Quote(name))
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00"):
@@ -214,6 +217,9 @@ func checkVariables(v *validate.Violations, pointer string, env map[string]strin
 		case strings.ContainsRune(value, 0):
 			v.Add(at, "the value contains a NUL character")
 		}
+	}
+	if total > maxEnv {
+		v.Add(pointer, "the variables have %d bytes in total, the maximum is %d", total, maxEnv)
 	}
 }
 

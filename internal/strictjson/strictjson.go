@@ -20,20 +20,30 @@ import (
 // maxMessage bounds what an error repeats of the caller's own text.
 const maxMessage = 200
 
-var errNull = errors.New("null is not allowed here: omit the member")
+// maxMembers bounds the members of an object that is decoded into a map. A value that stays JSON,
+// such as the input of a tool, may have more.
+const maxMembers = 1 << 16
+
+var (
+	errNull = errors.New("null is not allowed here: omit the member")
+	errMany = fmt.Errorf("the object has more than %d members", maxMembers)
+)
 
 // options refuse what the decoder accepts by default. It compares names with their case and refuses
 // duplicate names and invalid UTF-8 in any case.
 var options = json.JoinOptions(
 	json.RejectUnknownMembers(true),
-	json.WithUnmarshalers(json.UnmarshalFromFunc(rejectNull)),
+	json.WithUnmarshalers(json.UnmarshalFromFunc(checkValue)),
 )
 
-// rejectNull is called before each value is decoded. The decoder itself would decode null as the
+// checkValue is called before each value is decoded. The decoder itself would decode null as the
 // zero value.
-func rejectNull(dec *jsontext.Decoder, _ any) error {
+func checkValue(dec *jsontext.Decoder, _ any) error {
 	if dec.PeekKind() == 'n' {
 		return errNull
+	}
+	if kind, length := dec.StackIndex(dec.StackDepth()); kind == '{' && length > 2*maxMembers {
+		return errMany
 	}
 	return errors.ErrUnsupported
 }
@@ -41,7 +51,8 @@ func rejectNull(dec *jsontext.Decoder, _ any) error {
 // Decode decodes one JSON value into v. It fails with invalid_request and a JSON pointer to the
 // violation.
 func Decode(data []byte, v any) error {
-	err := json.Unmarshal(data, v, options)
+	unique := len(data) >= manyBytes && hasUniqueNames(data)
+	err := json.Unmarshal(data, v, options, jsontext.AllowDuplicateNames(unique))
 	if err == nil {
 		return nil
 	}

@@ -157,6 +157,8 @@ type syntaxError struct {
 	pointer string
 	message string
 	tooDeep bool
+	// repeatedKey is set by newObject, which does not know where the key stands.
+	repeatedKey bool
 }
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.message, e.offset) }
@@ -177,7 +179,9 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 	var s *jsontext.SyntacticError
 	switch {
 	case errors.As(err, &s) && s.Err != nil:
-		return &syntaxError{s.ByteOffset, string(s.JSONPointer), s.Err.Error(), false}
+		return &syntaxError{
+			offset: s.ByteOffset, pointer: string(s.JSONPointer), message: s.Err.Error(),
+		}
 	case errors.Is(err, io.EOF):
 		return &syntaxError{offset: dec.InputOffset(), message: io.ErrUnexpectedEOF.Error()}
 	default:
@@ -189,10 +193,15 @@ func syntaxOf(err error, dec *jsontext.Decoder) *syntaxError {
 // valid UTF-8 and nothing after the value. It refuses numbers that are too expensive to compare:
 // the validator compares exactly, and 1e999999 has a million digits.
 func decode(doc json.RawMessage) (any, *syntaxError) {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(doc))
+	// decodeObject finds repeated keys: the decoder would copy each key into a map of its own
+	dec := jsontext.NewDecoder(bytes.NewBuffer(doc), jsontext.AllowDuplicateNames(true))
 	v, err := decodeValue(dec)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = end(dec)
+	case err.repeatedKey:
+		strict := jsontext.NewDecoder(bytes.NewBuffer(doc))
+		err = syntaxOf(strict.SkipValue(), strict)
 	}
 	return v, err
 }
@@ -212,7 +221,9 @@ func decodeValue(dec *jsontext.Decoder) (any, *syntaxError) {
 	case jsontext.KindNumber:
 		n := tok.String()
 		if err := checkNumber(n); err != nil {
-			return nil, &syntaxError{dec.InputOffset(), string(dec.StackPointer()), err.Error(), false}
+			return nil, &syntaxError{
+				offset: dec.InputOffset(), pointer: string(dec.StackPointer()), message: err.Error(),
+			}
 		}
 		return json.Number(n), nil
 	case jsontext.KindNull:
@@ -222,23 +233,39 @@ func decodeValue(dec *jsontext.Decoder) (any, *syntaxError) {
 	}
 }
 
+type member struct {
+	key   string
+	value any
+}
+
 func decodeObject(dec *jsontext.Decoder) (any, *syntaxError) {
-	object := map[string]any{}
+	var members []member
 	for {
 		name, err := dec.ReadToken()
 		if err != nil {
 			return nil, syntaxOf(err, dec)
 		}
 		if name.Kind() == jsontext.KindEndObject {
-			return object, nil
+			return newObject(members)
 		}
 		key := name.String() // name is valid until the next token
 		v, invalid := decodeValue(dec)
 		if invalid != nil {
 			return nil, invalid
 		}
-		object[key] = v
+		members = append(members, member{key, v})
 	}
+}
+
+// newObject returns a map of its final size: one that grows takes four times as long.
+func newObject(members []member) (any, *syntaxError) {
+	object := make(map[string]any, len(members))
+	for i, m := range members {
+		if object[m.key] = m.value; len(object) == i {
+			return nil, &syntaxError{repeatedKey: true}
+		}
+	}
+	return object, nil
 }
 
 func decodeArray(dec *jsontext.Decoder) (any, *syntaxError) {

@@ -132,7 +132,7 @@ func (l *violationList) add(e *jsonschema.ValidationError) {
 	}
 	at := dray.JSONPointer(l.prefix, e.InstanceLocation...)
 	if extra, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
-		for _, name := range extra.Properties {
+		for _, name := range extra.Properties[:min(len(extra.Properties), maxViolations)] {
 			l.note(dray.JSONPointer(at, name), "is not allowed here")
 		}
 		return

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -117,6 +118,26 @@ func TestViolationsAreBounded(t *testing.T) {
 }
 
 // FuzzCheckInput: a valid input is one strict JSON object that the tool can decode.
+// The names of an input with many members are copied once, and refused without work for each that
+// is not reported (SE-03).
+func TestInputsWithManyMembers(t *testing.T) {
+	const members = 100_000
+	var input strings.Builder
+	for i := range members {
+		fmt.Fprintf(&input, `,"k%d":""`, i)
+	}
+	doc := json.RawMessage(`{"argv":["a"]` + input.String() + "}")
+	exec, _ := registry(t).Get("exec")
+	allocs := testing.AllocsPerRun(1, func() {
+		if e := dray.AsError(exec.CheckInput(doc)); e == nil || len(e.Details) != maxViolations {
+			t.Fatal(e)
+		}
+	})
+	if allocs > 2.5*members { // the name, and its value
+		t.Errorf("%d members took %.0f allocations", members, allocs)
+	}
+}
+
 func FuzzCheckInput(f *testing.F) {
 	r := registry(f)
 	for _, name := range r.names() {
