@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"mime"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/strictjson"
@@ -26,16 +30,19 @@ const (
 )
 
 const (
-	// firstBuffer bounds the buffer that is allocated before any of a body has arrived.
-	firstBuffer = 1 << 20
-	// maxBufferedBodies bounds the bytes of all bodies in progress, in bodies of the maximum size.
-	maxBufferedBodies = 8
+	// maxInMemory bounds the bytes of a body that are kept in memory while it is received. The rest
+	// goes to a file, so that many unfinished bodies cannot use all memory.
+	maxInMemory = 64 << 10
+	// maxBodies bounds the bytes of all bodies in progress, in bodies of the maximum size.
+	maxBodies = 8
 )
 
 // bodyReader reads request bodies. It is safe for concurrent use.
 type bodyReader struct {
+	dir      string       // of the files
 	max      int64        // bytes of one body
-	buffered atomic.Int64 // bytes of the bodies in progress
+	received atomic.Int64 // bytes of the bodies in progress
+	mapped   sync.Mutex   // held while the body in a file is decoded
 }
 
 // decode decodes a JSON body into v.
@@ -43,11 +50,55 @@ func (b *bodyReader) decode(w http.ResponseWriter, r *http.Request, v any) error
 	if err := checkContentType(r); err != nil {
 		return err
 	}
-	body, err := b.read(w, r)
-	if err != nil {
-		return err
+	body := &bodyQuota{
+		Reader: http.MaxBytesReader(unwrap(w), r.Body, b.max), total: &b.received,
+		limit: maxBodies * b.max,
 	}
-	return strictjson.Decode(body, v)
+	defer body.release()
+	data, free, err := b.receive(r, body)
+	if err != nil {
+		if errors.Is(err, errBodyQuota) {
+			w.Header().Set("Connection", "close")
+		}
+		return b.error(r, err)
+	}
+	defer free()
+	return strictjson.Decode(data, v)
+}
+
+// receive receives a whole body. The caller must call free when it is done with data.
+func (b *bodyReader) receive(r *http.Request, body io.Reader) (data []byte, free func(), err error) {
+	var head bytes.Buffer
+	head.Grow(int(min(max(r.ContentLength, 0), maxInMemory)) + bytes.MinRead)
+	_, err = head.ReadFrom(io.LimitReader(body, maxInMemory))
+	if err != nil || head.Len() < maxInMemory {
+		return head.Bytes(), func() {}, err
+	}
+	f, err := os.CreateTemp(b.dir, ".body-*")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	size, err := io.Copy(f, io.MultiReader(&head, body))
+	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
+		return nil, nil, err
+	}
+	return b.mapFile(f, size)
+}
+
+// mapFile returns the content of a file as memory that is returned to the system by free. There is
+// one at a time.
+func (b *bodyReader) mapFile(f *os.File, size int64) (data []byte, free func(), err error) {
+	b.mapped.Lock()
+	data, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		b.mapped.Unlock()
+		return nil, nil, &fs.PathError{Op: "mmap", Path: f.Name(), Err: err}
+	}
+	return data, func() {
+		_ = unix.Munmap(data)
+		b.mapped.Unlock()
+	}, nil
 }
 
 // decodeOptional decodes a JSON body if the request has one.
@@ -70,28 +121,7 @@ func checkContentType(r *http.Request) error {
 		WithHint("send the header Content-Type: %s", mediaJSON)
 }
 
-// read reads a whole body.
-func (b *bodyReader) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.ContentLength > b.max {
-		return nil, b.error(r, &http.MaxBytesError{Limit: b.max})
-	}
-	var buf bytes.Buffer
-	buf.Grow(int(min(max(r.ContentLength, 0), firstBuffer)) + bytes.MinRead)
-	quota := bodyQuota{
-		Reader: http.MaxBytesReader(unwrap(w), r.Body, b.max), total: &b.buffered,
-		limit: maxBufferedBodies * b.max,
-	}
-	defer quota.release()
-	if _, err := buf.ReadFrom(&quota); err != nil {
-		if errors.Is(err, errBodyQuota) {
-			w.Header().Set("Connection", "close")
-		}
-		return nil, b.error(r, err)
-	}
-	return buf.Bytes(), nil
-}
-
-// error returns the error of a body that cannot be read.
+// error returns the error of a body that cannot be received.
 func (b *bodyReader) error(r *http.Request, err error) error {
 	switch {
 	case errors.Is(err, errBodyQuota):
@@ -100,18 +130,35 @@ func (b *bodyReader) error(r *http.Request, err error) error {
 		}
 		return dray.Errorf(dray.CodeBusy,
 			"too many request bodies are being received (limit %d bytes in total)",
-			maxBufferedBodies*b.max).WithHint("retry after the time in Retry-After")
+			maxBodies*b.max).WithHint("retry after the time in Retry-After")
 	case isTooLarge(err):
-		return dray.Errorf(dray.CodeTooLarge, "the request body is larger than %d bytes", b.max).
-			WithHint("send less, send stdin in pieces with their offsets, or raise server.max_body")
+		return tooLarge(b.max)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return invalid("",
 			"request body timed out: no data for %v, or less than %d KiB/s for more than %v",
 			maxBodyStall, minBodyRate>>10, bodyTime).WithHint("send the complete body again")
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+		return dray.Errorf(dray.CodeDiskFull, "store the request body: %w", err).
+			WithHint("free space on the disk of %s", b.dir)
+	case isFileError(err):
+		return dray.Errorf(dray.CodeInternal, "store the request body: %w", err).
+			WithHint("make %s a writable directory of the daemon's user", b.dir)
 	default:
 		return invalid("", "read the request body: %v", err).
 			WithHint("send as many bytes as Content-Length says")
 	}
+}
+
+// tooLarge returns the error of a body of more than limit bytes.
+func tooLarge(limit int64) error {
+	return dray.Errorf(dray.CodeTooLarge, "the request body is larger than %d bytes", limit).
+		WithHint("send less, send stdin in pieces with their offsets, or raise server.max_body")
+}
+
+// isFileError reports whether the file of a body failed, not the body itself.
+func isFileError(err error) bool {
+	_, ok := errors.AsType[*fs.PathError](err)
+	return ok
 }
 
 func isTooLarge(err error) bool {
@@ -120,7 +167,7 @@ func isTooLarge(err error) bool {
 }
 
 // bodyQuota is the body of one request. It counts the bytes of all bodies in progress, so that many
-// slow requests cannot use all memory.
+// slow requests cannot fill the disk.
 type bodyQuota struct {
 	io.Reader
 	total       *atomic.Int64
@@ -185,16 +232,19 @@ type deadlineBody struct {
 	over     bool // no read follows: at the end of the body, or after an error
 }
 
-// withBodyDeadline replaces the body of a request, if it has one.
-func withBodyDeadline(w http.ResponseWriter, r *http.Request) *deadlineBody {
+// withBodyDeadline returns the request with a deadlineBody, if it has a body. It is a copy: net/http
+// finds out from the body of its own request whether a client with Expect: 100-continue waits.
+func withBodyDeadline(w http.ResponseWriter, r *http.Request) (*http.Request, *deadlineBody) {
 	b := &deadlineBody{
 		ReadCloser: r.Body, control: http.NewResponseController(w),
 		deadline: time.Now().Add(bodyTime), over: r.Body == nil || r.Body == http.NoBody,
 	}
-	if !b.over {
-		r.Body = b
+	if b.over {
+		return r, b
 	}
-	return b
+	withBody := *r
+	withBody.Body = b
+	return &withBody, b
 }
 
 func (b *deadlineBody) Read(p []byte) (int, error) {
@@ -215,12 +265,17 @@ func (b *deadlineBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drain discards up to limit bytes of the unread rest of the body, because most clients read the
-// response only after they have sent everything. A client that sent Expect is not asked for a body.
-func (b *deadlineBody) drain(r *http.Request, limit int64) {
+// drain sends the response t and discards up to limit bytes of the unread rest of the body, because
+// most clients read the response only after they have sent everything. A client that sent Expect is
+// not asked for a body.
+func (b *deadlineBody) drain(t *responseTracker, r *http.Request, limit int64) {
 	if b.over || r.Header.Get("Expect") != "" {
 		return
 	}
 	b.deadline, b.fixed = time.Now().Add(drainTimeout), true
+	if t.written {
+		_ = b.control.SetReadDeadline(b.deadline) // net/http may read a part of the rest first
+		_ = b.control.Flush()
+	}
 	_, _ = io.CopyN(io.Discard, b, limit)
 }

@@ -272,7 +272,7 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 			Executor: executor, Open: p.captures.OpenAuto, Log: log,
 		}),
 		Audit: p.audit, Tools: p, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Log: log,
-		MaxBody: p.maxBody, Ready: p.ready, Version: "test",
+		MaxBody: p.maxBody, BodyDir: t.TempDir(), Ready: p.ready, Version: "test",
 	}
 	if p.config != nil {
 		p.config(&cfg)

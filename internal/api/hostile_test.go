@@ -3,18 +3,23 @@ package api_test
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/api"
 )
 
 // raw sends bytes, closes the sending side and reads until the server closes the connection.
@@ -30,6 +35,17 @@ func (d *daemon) raw(request string) string {
 	_ = conn.CloseWrite()
 	b, _ := io.ReadAll(conn)
 	return string(b)
+}
+
+// dial connects until the end of the test.
+func (d *daemon) dial() *net.UnixConn {
+	d.t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // The headers of a request have at most 64 KiB (SE-02).
@@ -103,10 +119,84 @@ func TestBodyTooLarge(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	got := d.raw("POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: " +
-		"application/json\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
-	if !strings.HasPrefix(got, "HTTP/1.1 413") {
-		t.Errorf("with Expect: 100-continue: %.200q", got)
+}
+
+// A length over the maximum is refused before any of the body is sent, for every endpoint (SE-02).
+func TestBodyTooLarge_AtOnce(t *testing.T) {
+	d := start(t, nil)
+	for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
+		for _, path := range []string{
+			"/v1/invocations", "/v1/paths", "/v1/workspaces/app/up",
+			"/v1/invocations/" + someID + "/stdin", "/v1/invocations/" + someID + "/cancel",
+		} {
+			conn := d.dial()
+			// the rest of a body is awaited for 5 s, and that of a client that waits without end
+			_ = conn.SetReadDeadline(time.Now().Add(3 * time.Second))
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+
+				"Content-Length: %d\r\n%s\r\n", path, d.maxBody+1, expect)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Errorf("%s %s: %v", path, expect, err)
+				continue
+			}
+			var p problem
+			if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || resp.StatusCode != 413 ||
+				p.Code != dray.CodeTooLarge {
+				t.Errorf("%s %s: %s %+v, %v", path, expect, resp.Status, p, err)
+			}
+			_ = resp.Body.Close()
+		}
+	}
+}
+
+// Many bodies without a length that never end take no memory (SE-02).
+func TestBodyFlood(t *testing.T) {
+	d := start(t, func(p *fakeDeps) { p.maxBody = 64 << 20 })
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	chunk := []byte("10000\r\n" + strings.Repeat(" ", 1<<16) + "\r\n")
+	var floods sync.WaitGroup
+	for range 16 {
+		floods.Go(func() {
+			conn := d.dial()
+			fmt.Fprint(conn, "POST /v1/invocations HTTP/1.1\r\nHost: x\r\n"+
+				"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+			for range 16 << 20 / (1 << 16) {
+				if _, err := conn.Write(chunk); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	floods.Wait()
+	runtime.ReadMemStats(&after)
+	if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 64 {
+		t.Errorf("256 MiB of bodies took %d MiB of memory", grown)
+	}
+}
+
+// A body that went through a file is decoded as any other, and leaves no file.
+func TestBodyInFile(t *testing.T) {
+	var dir string
+	d := start(t, func(p *fakeDeps) { p.config = func(cfg *api.Config) { dir = cfg.BodyDir } })
+	for _, size := range []int{1<<16 - 1, 1 << 16, 1<<16 + 1, 1 << 19} {
+		body := strings.Repeat(" ", size-len(callBody)) + callBody
+		if a := d.do("POST", "/v1/invocations", body); a.status != 200 {
+			t.Errorf("%d bytes: %d %s", size, a.status, a.body)
+		}
+		if a := d.do("POST", "/v1/invocations", body[:size-1]); a.status != 400 {
+			t.Errorf("%d bytes without the last: %d %s", size, a.status, a.body)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	a := d.do("POST", "/v1/invocations", strings.Repeat(" ", 1<<17)+callBody)
+	if p := a.problem(t); p.Code != dray.CodeInternal || !strings.Contains(p.Hint, dir) {
+		t.Errorf("without the directory: %d %+v", a.status, p)
 	}
 }
 
@@ -115,13 +205,9 @@ func TestRefusedBodyIsDrained(t *testing.T) {
 	d := start(t, nil)
 	for path, want := range map[string]string{
 		"/v1/invocations": "413", "/v1/nowhere": "404",
-		"/v1/invocations/" + someID + "/stdin": "404",
+		"/v1/invocations/" + someID + "/stdin": "413",
 	} {
-		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
+		conn := d.dial()
 		size := 2 * d.maxBody
 		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: "+
 			"application/json\r\nContent-Length: %d\r\n\r\n", path, size)
@@ -140,11 +226,7 @@ func TestBodyQuota(t *testing.T) {
 	d := start(t, func(p *fakeDeps) { p.maxBody = 1 << 20 })
 	var slow []*net.UnixConn
 	for range 20 {
-		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: d.socket, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
+		conn := d.dial()
 		slow = append(slow, conn)
 		head := "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: " +
 			"application/json\r\nContent-Length: 1000000\r\n\r\n"

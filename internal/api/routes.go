@@ -26,14 +26,14 @@ func (s *Server) operations(schemas huma.Registry) []*operation {
 	op := func(route, id string, h handler, summary string) *operation {
 		return newOperation(schemas, route, id, h, summary)
 	}
-	return append(s.callOperations(op), s.otherOperations(op)...)
+	bodies := &bodyReader{dir: s.cfg.BodyDir, max: s.cfg.MaxBody}
+	return append(s.callOperations(op, bodies), s.otherOperations(op, bodies)...)
 }
 
 type newOperationFunc func(route, id string, h handler, summary string) *operation
 
 // callOperations returns the endpoints of calls.
-func (s *Server) callOperations(op newOperationFunc) []*operation {
-	bodies := &bodyReader{max: s.cfg.MaxBody}
+func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*operation {
 	find := finder{calls: s.cfg.Calls, audit: s.cfg.Audit}
 	calls := &invocations{finder: find, intake: s.cfg.Intake, bodies: bodies}
 	control := &control{finder: find, bodies: bodies}
@@ -122,10 +122,8 @@ func (s *Server) callOperations(op newOperationFunc) []*operation {
 }
 
 // otherOperations returns the endpoints of workspaces, tools and the daemon itself.
-func (s *Server) otherOperations(op newOperationFunc) []*operation {
-	ws := &workspaces{
-		manager: s.cfg.Workspaces, calls: s.cfg.Calls, bodies: &bodyReader{max: s.cfg.MaxBody},
-	}
+func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*operation {
+	ws := &workspaces{manager: s.cfg.Workspaces, calls: s.cfg.Calls, bodies: bodies}
 	about := &info{server: s}
 	action := func(a workspace.Action, summary string) *operation {
 		return op("POST /v1/workspaces/{id}/"+string(a), string(a)+"-workspace", ws.run(a),

@@ -60,6 +60,8 @@ type Config struct {
 	Log        *zap.Logger
 	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64
+	// BodyDir is an existing directory for large bodies while they are received.
+	BodyDir string
 	// Ready returns why the daemon cannot accept calls, for /readyz.
 	Ready func(context.Context) error
 	// Version is the version of the daemon, for /openapi.json and the Dray-Version header.
@@ -153,6 +155,7 @@ func (c *Config) check() error {
 		"Intake": c.Intake == nil, "Calls": c.Calls == nil, "Audit": c.Audit == nil,
 		"Tools": c.Tools == nil, "Workspaces": c.Workspaces == nil, "Captures": c.Captures == nil,
 		"Log": c.Log == nil, "MaxBody": c.MaxBody <= 0,
+		"BodyDir": c.BodyDir == "",
 	} {
 		if missing {
 			return fmt.Errorf("create the HTTP server: %s is missing", name)
@@ -264,7 +267,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.end()
 	t := &responseTracker{ResponseWriter: w}
 	defer s.recoverHandler(t, r)
-	defer withBodyDeadline(t, r).drain(r, 2*s.cfg.MaxBody)
+	r, body := withBodyDeadline(t, r)
+	defer body.drain(t, r, 2*s.cfg.MaxBody)
 	if s.cfg.Version != "" {
 		w.Header().Set("Dray-Version", s.cfg.Version)
 	}
@@ -274,6 +278,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !s.serves(r, r.Method) {
 		s.fail(t, s.notFoundOrMethod(r))
+		return
+	}
+	if r.ContentLength > s.cfg.MaxBody {
+		w.Header().Set("Connection", "close") // the response must not wait for the body
+		s.fail(t, tooLarge(s.cfg.MaxBody))
 		return
 	}
 	s.mux.ServeHTTP(t, r) // it sets the path values, which the handler alone would not

@@ -89,7 +89,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 			Tools: tools, Router: rules, Environments: d.environments, MaxTimeout: cfg.Limits.MaxTimeout,
 		},
 		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
-		Log: log, MaxBody: cfg.Server.MaxBody, Ready: d.audit.Ready, Version: version,
+		Log: log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State), Ready: d.audit.Ready, Version: version,
 	})
 	return err
 }
