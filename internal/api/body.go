@@ -67,7 +67,9 @@ func (b *bodyReader) decode(w http.ResponseWriter, r *http.Request, v any) error
 }
 
 // receive receives a whole body. The caller must call free when it is done with data.
-func (b *bodyReader) receive(r *http.Request, body io.Reader) (data []byte, free func(), err error) {
+func (b *bodyReader) receive(r *http.Request, body io.Reader) (data []byte, free func(),
+	err error,
+) {
 	var head bytes.Buffer
 	head.Grow(int(min(max(r.ContentLength, 0), maxInMemory)) + bytes.MinRead)
 	_, err = head.ReadFrom(io.LimitReader(body, maxInMemory))
@@ -79,8 +81,8 @@ func (b *bodyReader) receive(r *http.Request, body io.Reader) (data []byte, free
 		return nil, nil, err
 	}
 	defer f.Close()
-	size, err := io.Copy(f, io.MultiReader(&head, body))
-	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
+	size, copyErr := io.Copy(f, io.MultiReader(&head, body))
+	if err := errors.Join(copyErr, os.Remove(f.Name())); err != nil {
 		return nil, nil, err
 	}
 	return b.mapFile(f, size)
@@ -232,8 +234,8 @@ type deadlineBody struct {
 	over     bool // no read follows: at the end of the body, or after an error
 }
 
-// withBodyDeadline returns the request with a deadlineBody, if it has a body. It is a copy: net/http
-// finds out from the body of its own request whether a client with Expect: 100-continue waits.
+// withBodyDeadline returns the request with a deadlineBody, if it has a body. It is a copy, because
+// net/http finds out from its own request whether a client with Expect: 100-continue waits.
 func withBodyDeadline(w http.ResponseWriter, r *http.Request) (*http.Request, *deadlineBody) {
 	b := &deadlineBody{
 		ReadCloser: r.Body, control: http.NewResponseController(w),

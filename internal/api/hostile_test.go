@@ -58,12 +58,31 @@ func TestLargeHeaders(t *testing.T) {
 	if got := with(60 << 10); !strings.HasPrefix(got, "HTTP/1.0 200") {
 		t.Errorf("60 KiB: %.200s", got)
 	}
-	if got := with(64<<10 + 1); !strings.HasPrefix(got, "HTTP/1.1 431") {
-		t.Errorf("more than 64 KiB: %.200s", got)
+	d.wantProblem("more than 64 KiB", with(64<<10+1), "431", dray.CodeTooLarge)
+	many := "GET /healthz HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 20000) + "\r\n"
+	d.wantProblem("many headers", d.raw(many), "431", dray.CodeTooLarge)
+	d.wantProblem("after another request", d.raw("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"+many),
+		"431", dray.CodeTooLarge)
+}
+
+// wantProblem checks the last response: an error of the closed list as problem+json (SE-03).
+func (d *daemon) wantProblem(name, responses, status string, code dray.Code) {
+	d.t.Helper()
+	got := responses[max(strings.LastIndex(responses, "HTTP/1.1 "), 0):]
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(got)), nil)
+	if err != nil {
+		d.t.Errorf("%s: %.200q: %v", name, responses, err)
+		return
 	}
-	if got := d.raw("GET /healthz HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 20000) +
-		"\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") {
-		t.Errorf("many headers: %.200s", got)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.Header.Get("Dray-Version") == "" || !resp.Close {
+		d.t.Errorf("%s: %.400q: %v", name, got, err)
+	}
+	p := answer{resp.StatusCode, resp.Header, body}.problem(d.t)
+	if !strings.HasPrefix(resp.Status, status) || p.Status != resp.StatusCode || p.Code != code ||
+		p.Hint == "" || p.Detail == "" {
+		d.t.Errorf("%s: %s %+v", name, resp.Status, p)
 	}
 }
 
@@ -78,15 +97,15 @@ func TestMalformedRequests(t *testing.T) {
 			"-2\r\n\r\n{}",
 		"odd transfer": "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " +
 			"gzip, chunked\r\n\r\n0\r\n\r\n",
-		"space in a header":    "GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
-		"NUL in the path":      "GET /healthz\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
-		"an upgrade to HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"space in a header": "GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
+		"NUL in the path":   "GET /healthz\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
-		if got := d.raw(request); !strings.HasPrefix(got, "HTTP/1.1 4") &&
-			!strings.HasPrefix(got, "HTTP/1.1 5") {
-			t.Errorf("%s: %.200q", name, got)
-		}
+		d.wantProblem(name, d.raw(request), "", dray.CodeInvalidRequest)
 	}
+	d.wantProblem("Expect", d.raw("POST /v1/route HTTP/1.1\r\nHost: x\r\nExpect: y\r\n\r\n"), "417",
+		dray.CodeInvalidRequest)
+	d.wantProblem("an upgrade to HTTP/2", d.raw("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "404",
+		dray.CodeNotFound)
 	if got := d.raw("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got,
 		"HTTP/1.1 404") || !strings.Contains(got, "not_found") {
 		t.Errorf("OPTIONS *: %.200q", got)

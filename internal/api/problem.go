@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -90,8 +91,8 @@ type httpError struct {
 func (e *httpError) Error() string { return e.err.Error() }
 func (e *httpError) Unwrap() error { return e.err }
 
-// fail writes the response of an error.
-func (s *Server) fail(w http.ResponseWriter, err error) {
+// newProblem returns the body of an error's response.
+func newProblem(err error) problem {
 	e := dray.AsError(err)
 	p := problem{
 		Type: "about:blank", Status: statusOf(e.Code), Detail: e.Message, Code: e.Code,
@@ -100,22 +101,30 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if more, ok := errors.AsType[*httpError](err); ok {
 		p.Accepted, p.ID, p.Refused = more.accepted, more.id, more.refused
 		p.RefusedOmitted = more.omitted
-		if more.status != 0 {
-			p.Status = more.status
-		}
-		if more.allow != "" {
-			w.Header().Set("Allow", more.allow)
-		}
+		p.Status = cmp.Or(more.status, p.Status)
+	}
+	p.Title = http.StatusText(p.Status)
+	return p
+}
+
+func (p problem) encode() []byte {
+	b, _ := strictjson.Encode(p) // all of its members can always be encoded
+	return b
+}
+
+// fail writes the response of an error.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	p := newProblem(err)
+	if more, ok := errors.AsType[*httpError](err); ok && more.allow != "" {
+		w.Header().Set("Allow", more.allow)
 	}
 	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter(err))
 	}
-	if e.Code == dray.CodeInternal {
+	if p.Code == dray.CodeInternal {
 		s.cfg.Log.Error("request failed", zap.Error(err))
 	}
-	p.Title = http.StatusText(p.Status)
-	b, _ := strictjson.Encode(p) // all of its members can always be encoded
-	respond(w, p.Status, mediaProblem, b)
+	respond(w, p.Status, mediaProblem, p.encode())
 }
 
 // retryAfterError is an error that estimates when a retry may succeed.

@@ -49,7 +49,7 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-// Config has the dependencies of a server. All are required except Ready and Version.
+// Config has the dependencies of a server. All are required except Ready.
 type Config struct {
 	Intake     *call.Intake
 	Calls      *call.Registry
@@ -143,7 +143,8 @@ func New(cfg Config) (*Server, error) {
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          zap.NewStdLog(cfg.Log.Named("http")),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       withPrincipal,
+		ConnContext:       withConn,
+		ConnState:         onState,
 		// net/http would answer OPTIONS * without checkRequest
 		DisableGeneralOptionsHandler: true,
 	}
@@ -155,7 +156,7 @@ func (c *Config) check() error {
 		"Intake": c.Intake == nil, "Calls": c.Calls == nil, "Audit": c.Audit == nil,
 		"Tools": c.Tools == nil, "Workspaces": c.Workspaces == nil, "Captures": c.Captures == nil,
 		"Log": c.Log == nil, "MaxBody": c.MaxBody <= 0,
-		"BodyDir": c.BodyDir == "",
+		"BodyDir": c.BodyDir == "", "Version": c.Version == "",
 	} {
 		if missing {
 			return fmt.Errorf("create the HTTP server: %s is missing", name)
@@ -166,7 +167,7 @@ func (c *Config) check() error {
 
 // Serve serves requests of a listener until Shutdown, and closes the listener.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(problemListener{l, s.cfg.Version}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -244,34 +245,16 @@ func (s *Server) end() {
 	s.signalIdle()
 }
 
-type principalKey struct{}
-
-// withPrincipal adds the peer of a connection to its context. Requests on a connection without a
-// principal are refused.
-func withPrincipal(ctx context.Context, c net.Conn) context.Context {
-	if p, ok := c.(interface{ Principal() string }); ok {
-		return context.WithValue(ctx, principalKey{}, p.Principal())
-	}
-	return ctx
-}
-
-// principal returns who makes a request.
-func principal(r *http.Request) string {
-	p, _ := r.Context().Value(principalKey{}).(string)
-	return p
-}
-
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.begin()
 	defer s.end()
+	setHandled(r)
 	t := &responseTracker{ResponseWriter: w}
 	defer s.recoverHandler(t, r)
 	r, body := withBodyDeadline(t, r)
 	defer body.drain(t, r, 2*s.cfg.MaxBody)
-	if s.cfg.Version != "" {
-		w.Header().Set("Dray-Version", s.cfg.Version)
-	}
+	w.Header().Set("Dray-Version", s.cfg.Version)
 	if err := checkRequest(r); err != nil {
 		s.fail(t, err)
 		return

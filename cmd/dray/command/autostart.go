@@ -302,7 +302,7 @@ func (a *app) withClient(do func(*client.Client) error) error {
 	c := client.New(cfg.Server.Socket, s.start)
 	defer c.Close()
 	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon to respond ...") }
-	c.Version = version
+	c.Version = thisBuild().Version
 	c.OnVersionMismatch = a.warnVersion
 	return do(c)
 }
@@ -321,7 +321,7 @@ func versionMismatch(daemon string, pid int) string {
 		stop = fmt.Sprintf("stop it with kill %d", pid)
 	}
 	return fmt.Sprintf("dray: warning: the daemon has version %s, this command %s; "+
-		"%s, and the next command starts the new one", escapeLine(daemon), version, stop)
+		"%s, and the next command starts the new one", escapeLine(daemon), thisBuild().Version, stop)
 }
 
 // load reads the configuration like the daemon does. A command uses only the socket from it, but it

@@ -89,7 +89,8 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 			Tools: tools, Router: rules, Environments: d.environments, MaxTimeout: cfg.Limits.MaxTimeout,
 		},
 		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
-		Log: log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State), Ready: d.audit.Ready, Version: version,
+		Log: log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
+		Ready: d.audit.Ready, Version: thisBuild().Version,
 	})
 	return err
 }
@@ -140,7 +141,7 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	endpoint := docker.EndpointConfig{Host: cfg.Engine.Host, Context: cfg.Engine.Context}
 	d.engine, err = docker.NewEngine(endpoint, docker.Options{
 		Lease: cfg.Agent.Lease, Transport: docker.Transport(cfg.Agent.Transport),
-		RunDir: cfg.State.Run(), Version: version, Log: log,
+		RunDir: cfg.State.Run(), Version: thisBuild().Version, Log: log,
 	})
 	if err != nil {
 		return err

@@ -83,6 +83,9 @@ state directory, and start it if it is not running.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
 		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.Version = thisBuild().Version
+	root.SetVersionTemplate("dray {{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version") // without a shorthand
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -336,7 +339,7 @@ func thisBuild() build {
 	if !ok {
 		return b
 	}
-	b.Version = cmp.Or(b.Version, info.Main.Version)
+	b.Version = cmp.Or(b.Version, info.Main.Version, "devel")
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

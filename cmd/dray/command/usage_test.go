@@ -91,6 +91,7 @@ func TestCommandsWithoutDaemon(t *testing.T) {
 		"help exec":       `(?s)^exec runs a program .*124    the call timed out\n.*128\+N  the tool was ended by signal N`,
 		"exec --help":     `Usage:\n  dray exec \[flags\] -- ARGV`,
 		"workspace":       `^List, start, stop and trust workspaces\n\nUsage:\n  dray workspace \[command\]\n`,
+		"--version":       `^dray \S+\n$`,
 		"version":         `^dray .*\ncommit .*\ngo1.*\nagent protocol \d+\n$`,
 		"version --json":  `^\{"version":".*","commit":".*","modified":(true|false),"go":"go1.*","platform":"\w+/\w+","agent_protocol":\d+\}\n$`,
 		"completion bash": `__start_dray`,
