@@ -179,11 +179,11 @@ func (p *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) e
 	return p.changes.write(ctx, tx, seq, e.invocation)
 }
 
-// isRetryable reports whether the same write may succeed later: the file is locked, the disk is
-// full, or the system refuses for now.
+// isRetryable reports whether the same write may succeed later: the file is locked or displaced, the
+// disk is full, or the system refuses for now.
 func isRetryable(err error) bool {
 	e, ok := errors.AsType[sqlite3.Error](err)
-	return ok && slices.Contains([]sqlite3.ErrNo{
+	return isDisplaced(err) || ok && slices.Contains([]sqlite3.ErrNo{
 		sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrFull, sqlite3.ErrIoErr, sqlite3.ErrNomem,
 		sqlite3.ErrCantOpen, sqlite3.ErrProtocol,
 	}, e.Code)
@@ -203,6 +203,9 @@ func unavailableError(path, doing string, err error) *dray.Error {
 			WithHint("repeat the call when the daemon runs again")
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return e.WithHint("request less, or allow more time")
+	case isDisplaced(err):
+		return e.WithHint("put the file back that was there, then repeat the call; or stop the daemon "+
+			"(kill %d): the next one uses what is there", os.Getpid())
 	case !known:
 		return e.WithHint("check the disk of %s, then repeat the call", path)
 	}

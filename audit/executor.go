@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -21,6 +22,7 @@ type recorder struct {
 	log          *zap.Logger
 	writeTimeout time.Duration
 	blobs        *blobStore
+	files        openedFiles
 	writer       *writer
 }
 
@@ -92,6 +94,10 @@ const projectBegun = `INSERT INTO invocations
 func (r *recorder) begin(ctx context.Context, inv dray.Invocation, at time.Time) (
 	inputErr, err error,
 ) {
+	if err := r.files.check(); err != nil { // refused at once, without the write timeout
+		err = cmp.Or(r.writer.writeError(), err) // a closed log has removed some of them
+		return nil, unavailableError(r.path, "the call did not run", err)
+	}
 	e, inputErr, err := r.beginEvent(inv, at)
 	if err == nil {
 		err = r.submit(ctx, e)

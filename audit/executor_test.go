@@ -250,9 +250,7 @@ func TestInvalidResultLeavesRow(t *testing.T) {
 // run (AU-05).
 func TestUnwritableCaptures(t *testing.T) {
 	s := open(t, options(t.TempDir()))
-	if err := os.Remove(s.blobs.dir); err != nil {
-		t.Fatal(err)
-	}
+	s.blobs.dir += "/missing"
 	inv := newInvocation("exec")
 	res := exited(0)
 	res.Output = longJSON(maxInline + 1)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -56,7 +57,7 @@ func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err
 	if err := s.openFiles(ctx, opts); err != nil {
 		return nil, 0, err
 	}
-	s.writer = newWriter(ctx, s.write, s.log)
+	s.writer = newWriter(ctx, s.write, s.files, s.log)
 	if interrupted, err = s.interrupt(ctx, s.read); err != nil {
 		return nil, 0, err
 	}
@@ -84,7 +85,10 @@ func (s *Store) openFiles(ctx context.Context, opts Options) (err error) {
 	if err := migrate(ctx, s.write, s.path); err != nil {
 		return err
 	}
-	s.read, err = openReaders(s.path)
+	if s.read, err = openReaders(s.path); err != nil {
+		return err
+	}
+	s.files, err = identifyFiles(s.path, s.path+"-wal", s.path+"-shm", s.lock.Name(), s.blobs.dir)
 	return err
 }
 
@@ -155,11 +159,11 @@ func (s *Store) release(ctx context.Context) error {
 const readyTimeout = time.Second
 
 // Ready returns an error if a begin record could not be committed now: another program has locked
-// the database, or the last write failed. It writes nothing.
+// the database, the last write failed, or the files were removed, moved or replaced. It writes nothing.
 func (s *Store) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	err := s.writer.writeError()
+	err := cmp.Or(s.writer.writeError(), s.files.check())
 	if err == nil {
 		var tx *sql.Tx
 		if tx, err = s.write.BeginTx(ctx, nil); err == nil { // takes the lock that a commit needs

@@ -48,6 +48,7 @@ type pendingEvent struct {
 // only waits, so that it can give up when the disk does not respond.
 type writer struct {
 	db      *sql.DB
+	files   openedFiles
 	log     *zap.Logger
 	abort   chan struct{} // closed to stop before the queue is empty
 	stopped chan struct{} // closed when the goroutine has ended
@@ -64,8 +65,8 @@ type writer struct {
 }
 
 // newWriter starts the goroutine; close ends it. The end of ctx does not interrupt a write.
-func newWriter(ctx context.Context, db *sql.DB, log *zap.Logger) *writer {
-	w := &writer{db: db, log: log, abort: make(chan struct{}), stopped: make(chan struct{})}
+func newWriter(ctx context.Context, db *sql.DB, files openedFiles, log *zap.Logger) *writer {
+	w := &writer{db: db, files: files, log: log, abort: make(chan struct{}), stopped: make(chan struct{})}
 	w.changed = sync.NewCond(&w.mu)
 	go w.run(context.WithoutCancel(ctx))
 	return w
@@ -205,13 +206,12 @@ func (w *writer) next() (batch []*pendingEvent, ok bool) {
 func (w *writer) flush(ctx context.Context, batch []*pendingEvent) (left []*pendingEvent) {
 	seqWasCached := w.last > 0
 	written, err := w.commit(ctx, batch)
+	if err == nil {
+		w.confirm(written)
+		return nil
+	}
 	w.recordHealth(err)
 	switch {
-	case err == nil:
-		for _, e := range written {
-			w.settle(e, nil)
-		}
-		return nil
 	case isRetryable(err):
 		return batch
 	case len(batch) == 1 && !seqWasCached:
@@ -222,6 +222,21 @@ func (w *writer) flush(ctx context.Context, batch []*pendingEvent) (left []*pend
 		left = append(left, w.flush(ctx, []*pendingEvent{e})...)
 	}
 	return left
+}
+
+// confirm settles committed events once the files are in place: only then are they in the audit log
+// that the next daemon opens. It returns early if the writer must stop.
+func (w *writer) confirm(written []*pendingEvent) {
+	for err := w.files.check(); err != nil; err = w.files.check() {
+		w.recordHealth(err)
+		if !w.pause() {
+			return
+		}
+	}
+	w.recordHealth(nil)
+	for _, e := range written {
+		w.settle(e, nil)
+	}
 }
 
 // dropAbandoned returns the events without the begin records that were given up. The caller holds
