@@ -162,7 +162,7 @@ func TestToolEnvironments(t *testing.T) {
 func TestDiagnosticFields(t *testing.T) {
 	bad := source{
 		file: "limits:\n  grace: never\n", env: []string{"DRAY_LIMITS_DRAIN=never"},
-		flags: []config.Flag{{Name: "--view", Key: "limits.view", Value: "never"}},
+		state: "a\x00b",
 	}
 	want := []struct {
 		key, value string
@@ -170,7 +170,7 @@ func TestDiagnosticFields(t *testing.T) {
 	}{
 		{"limits.grace", `"never"`, config.Origin{File: fileName, Line: 2, Column: 10}},
 		{"limits.drain", `"never"`, config.Origin{Variable: "DRAY_LIMITS_DRAIN"}},
-		{"limits.view", `"never"`, config.Origin{Flag: "--view"}},
+		{"state", `"a\x00b"`, config.Origin{Flag: "--state"}},
 	}
 	got := bad.diagnostics(t)
 	if len(got) != len(want) {

@@ -42,6 +42,9 @@ func (o Origin) String() string {
 	}
 }
 
+// MarshalText returns the text of String, for JSON.
+func (o Origin) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
 // compareOrigins orders diagnostics: the file, then the variables, then the flags. An origin has
 // only one of the three, and the empty string is the least.
 func compareOrigins(a, b Origin) int {
@@ -53,14 +56,15 @@ func compareOrigins(a, b Origin) int {
 
 // Diagnostic is one problem of a configuration.
 type Diagnostic struct {
-	Origin Origin
+	Origin Origin `json:"origin"`
 	// Key is the path of the setting, for instance "tools[2].timeout"; empty if there is none.
-	Key string
+	Key string `json:"key,omitempty"`
 	// Value is the value, quoted and truncated. It is empty if there is none, if it does not matter,
 	// and if it may be a secret.
-	Value string
+	Value string `json:"value,omitempty"`
 	// Problem completes the sentence "key: value ...". Suggestion is what to do.
-	Problem, Suggestion string
+	Problem    string `json:"problem"`
+	Suggestion string `json:"fix"`
 }
 
 // String returns two lines: the problem and, indented, the suggestion.

@@ -82,7 +82,7 @@ func suggestVariable(name string) string {
 		"such as DRAY_LIMITS_TIMEOUT for limits.timeout"
 }
 
-// parse reads the text of a variable or a flag.
+// parse reads the text of a variable.
 func (l *loader) parse(s settingDef, val string, at Origin) (value, bool) {
 	v, ok := plain(s.key, val, at), true
 	switch {

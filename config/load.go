@@ -17,23 +17,11 @@ type Options struct {
 	// paths are relative to the working directory.
 	State      string
 	ConfigFile string
-	// Flags are the given flags of settings.
-	Flags []Flag
 	// Environ is the environment in the form of os.Environ. No other variable is read.
 	Environ []string
 	// ReadFile reads the configuration file; nil reads from the file system. It returns fs.ErrNotExist
 	// for a missing file.
 	ReadFile func(name string) ([]byte, error)
-}
-
-// Flag is a setting on the command line.
-type Flag struct {
-	// Name is the flag with its dashes, for errors.
-	Name string
-	// Key is the setting, for instance "server.socket".
-	Key string
-	// Value has the form of the setting's variable.
-	Value string
 }
 
 // loader is the state of one Load.
@@ -56,14 +44,13 @@ func Load(opts Options) (*Config, error) {
 	name, file := l.fileLayer()
 	d.c.File = name
 	variables, entries := l.variables()
-	flags := l.flags()
-	stack := newLayers(file, variables, flags)
+	stack := newLayers(file, variables)
 	for _, s := range settings {
 		if v, ok := l.withEntries(stack, s, entries[s.key]); ok && s.supported() {
 			s.decode(d, v, reflect.ValueOf(d.c).Elem())
 		}
 	}
-	l.validateShadowed(stack, file, variables)
+	l.validateShadowed(stack, file)
 	d.finalize(stack, l.env)
 	if err := l.err(); err != nil {
 		return nil, err
@@ -71,35 +58,16 @@ func Load(opts Options) (*Config, error) {
 	return d.c, nil
 }
 
-// validateShadowed checks the values that another source overrides, so that a problem in the file
-// is found before the overriding variable is removed.
-func (l *loader) validateShadowed(stack layeredValues, lower ...map[string]value) {
+// validateShadowed checks the values of the file that variables override, so that a problem is
+// found before the variable is removed.
+func (l *loader) validateShadowed(stack layeredValues, file map[string]value) {
 	discarded := newDecoder(&l.diagnostics)
-	for _, layer := range lower {
-		for _, key := range sortedKeys(layer) {
-			s, _ := settings.find(key)
-			if v, _ := stack.lookup(key); v.origin != layer[key].origin {
-				s.decode(discarded, layer[key], reflect.ValueOf(discarded.c).Elem())
-			}
+	for _, key := range sortedKeys(file) {
+		s, _ := settings.find(key)
+		if v, _ := stack.lookup(key); v.origin != file[key].origin {
+			s.decode(discarded, file[key], reflect.ValueOf(discarded.c).Elem())
 		}
 	}
-}
-
-// flags returns the settings of the command line.
-func (l *loader) flags() map[string]value {
-	layer := map[string]value{}
-	for _, f := range l.opts.Flags {
-		at := Origin{Flag: f.Name}
-		s, ok := settings.find(f.Key)
-		if !ok || !s.supported() {
-			l.addKey(at, f.Key, "is not a setting", "this is a bug in dray: please report it")
-			continue
-		}
-		if v, ok := l.parse(s, f.Value, at); ok {
-			layer[s.key] = v
-		}
-	}
-	return layer
 }
 
 // finalize sets the values that depend on others, and checks the rules between several.
@@ -150,8 +118,9 @@ func sortedKeys[V any](m map[string]V) []string {
 // layeredValues merges the sources. viper selects among values that have their own origin.
 type layeredValues struct{ v *viper.Viper }
 
-// newLayers merges the defaults, the file, the variables and the flags, in ascending precedence.
-func newLayers(file, variables, flags map[string]value) layeredValues {
+// newLayers merges the defaults, the file and the variables, in ascending precedence. The flags,
+// --state and --config, select the directory and the file.
+func newLayers(file, variables map[string]value) layeredValues {
 	// A delimiter that occurs in no key prevents viper from splitting keys.
 	v := viper.NewWithOptions(viper.KeyDelimiter("/"))
 	for _, s := range settings {
@@ -163,10 +132,8 @@ func newLayers(file, variables, flags map[string]value) layeredValues {
 		_ = v.MergeConfigMap(map[string]any{key: val}) // never fails
 	}
 	// viper's own reading of the environment would ignore Options.Environ and lose the origin.
-	for _, layer := range []map[string]value{variables, flags} {
-		for key, val := range layer {
-			v.Set(key, val)
-		}
+	for key, val := range variables {
+		v.Set(key, val)
 	}
 	return layeredValues{v}
 }

@@ -22,15 +22,15 @@ const fileName = "/etc/dray/config.yaml"
 
 // source is the input of Load. The environment has a HOME, so that the state directory is known.
 type source struct {
-	file  string
-	env   []string
-	flags []config.Flag
+	file string
+	env  []string
+	// state is the value of --state.
+	state string
 }
 
 func (s source) load() (*config.Config, error) {
 	return config.Load(config.Options{
-		Environ:  append([]string{"HOME=/home/me"}, s.env...),
-		Flags:    s.flags,
+		State: s.state, Environ: append([]string{"HOME=/home/me"}, s.env...),
 		ReadFile: files{fileName: s.file}.read,
 	})
 }
@@ -65,8 +65,8 @@ func (f files) read(name string) ([]byte, error) {
 	return []byte(f[name]), nil
 }
 
-// TestTestdata loads every archive of testdata: config.yaml, environ (a variable per line), flags
-// (NAME KEY VALUE per line), and want, which is the configuration as JSON or the text of the error.
+// TestTestdata loads every archive of testdata: config.yaml, environ (a variable per line), and
+// want, which is the configuration as JSON or the text of the error.
 // Every error names the key, the value, the origin and a suggestion (CF-01).
 func TestTestdata(t *testing.T) {
 	names, err := filepath.Glob("testdata/*/*.txtar")
@@ -91,8 +91,6 @@ func testArchive(t *testing.T, name string) {
 			s.file = string(f.Data)
 		case "environ":
 			s.env = strings.Split(strings.TrimSpace(string(f.Data)), "\n")
-		case "flags":
-			s.flags = parseFlags(string(f.Data))
 		case "want":
 			want = i
 		}
@@ -113,15 +111,6 @@ func testArchive(t *testing.T, name string) {
 				strings.Join(gotLines[min(i, len(gotLines)):], "\n"))
 		}
 	}
-}
-
-func parseFlags(text string) []config.Flag {
-	var flags []config.Flag
-	for line := range strings.Lines(text) {
-		parts := strings.SplitN(strings.TrimSpace(line), " ", 3)
-		flags = append(flags, config.Flag{Name: parts[0], Key: parts[1], Value: parts[2]})
-	}
-	return flags
 }
 
 func outcome(t *testing.T, s source, bad bool) string {
@@ -170,39 +159,45 @@ func TestDefaults(t *testing.T) {
 }
 
 // Flags take precedence over variables, variables over the file, the file over defaults (CF-02).
+// The state directory is no key of the file.
 func TestPrecedence(t *testing.T) {
-	all := source{
-		file: "limits: {grace: 7s}\nhost: {roots: [/from/file]}\n",
-		env:  []string{"DRAY_LIMITS_GRACE=8s", "DRAY_HOST_ROOTS=/from/env"},
-		flags: []config.Flag{
-			{Name: "--grace", Key: "limits.grace", Value: "9s"},
-			{Name: "--root", Key: "host.roots", Value: "/from/flag"},
-		},
-	}
-	withoutFlags, withoutEnv, defaults := all, all, source{}
-	withoutFlags.flags = nil
-	withoutEnv.flags, withoutEnv.env = nil, nil
+	file := source{file: "limits: {grace: 7s}\nhost: {roots: [/from/file]}\n"}
+	env := file
+	env.env = []string{"DRAY_LIMITS_GRACE=8s", "DRAY_HOST_ROOTS=/from/env", "DRAY_STATE=/env"}
+	flags := env
+	flags.state = "/flag"
 	tests := []struct {
-		name   string
-		from   source
-		grace  time.Duration
-		roots  string
-		origin string
+		name             string
+		from             source
+		grace            time.Duration
+		roots, graceFrom string
+		state            config.State
+		stateFrom        string
 	}{
-		{"flags", all, 9 * time.Second, "/from/flag", "--grace"},
-		{"environment", withoutFlags, 8 * time.Second, "/from/env", "DRAY_LIMITS_GRACE"},
-		{"file", withoutEnv, 7 * time.Second, "/from/file", "/etc/dray/config.yaml:1:17"},
-		{"defaults", defaults, 2 * time.Second, "", "default"},
+		{"flags", flags, 8 * time.Second, "/from/env", "DRAY_LIMITS_GRACE", "/flag", "--state"},
+		{"environment", env, 8 * time.Second, "/from/env", "DRAY_LIMITS_GRACE", "/env", "DRAY_STATE"},
+		{
+			"file", file, 7 * time.Second, "/from/file", "/etc/dray/config.yaml:1:17",
+			"/home/me/.local/state/dray", "default",
+		},
+		{
+			"defaults",
+			source{},
+			2 * time.Second, "", "default",
+			"/home/me/.local/state/dray", "default",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := tt.from.mustLoad(t)
-			if c.Limits.Grace != tt.grace || strings.Join(c.Host.Roots, " ") != tt.roots {
-				t.Errorf("grace %v and roots %v, want %v and %v", c.Limits.Grace, c.Host.Roots, tt.grace,
-					tt.roots)
+			if c.Limits.Grace != tt.grace || strings.Join(c.Host.Roots, " ") != tt.roots ||
+				c.State != tt.state {
+				t.Errorf("got %v, %v and %s, want %+v", c.Limits.Grace, c.Host.Roots, c.State, tt)
 			}
-			if got := c.Origin("limits.grace").String(); got != tt.origin {
-				t.Errorf("origin of limits.grace is %q, want %q", got, tt.origin)
+			for key, want := range map[string]string{"limits.grace": tt.graceFrom, "state": tt.stateFrom} {
+				if got := c.Origin(key).String(); got != want {
+					t.Errorf("origin of %s is %q, want %q", key, got, want)
+				}
 			}
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// textFormat is how a variable or a flag contains a setting.
+// textFormat is how a variable contains a setting.
 type textFormat int
 
 const (

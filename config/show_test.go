@@ -44,9 +44,8 @@ tools:
 `,
 		env: []string{
 			"DRAY_CONTAINERS_DB_SERVICE=", "DRAY_CONTAINERS_WEB_ID=web",
-			"DRAY_LIMITS_DRAIN=1h",
+			"DRAY_LIMITS_DRAIN=1h", "DRAY_AGENT_LEASE=1m1s",
 		},
-		flags: []config.Flag{{Name: "--lease", Key: "agent.lease", Value: "1m1s"}},
 	}
 	got := shown(t, s.mustLoad(t))
 	for key, want := range map[string]string{
@@ -60,7 +59,7 @@ tools:
 		"limits.drain":                        "1h # DRAY_LIMITS_DRAIN",
 		"limits.view":                         "1000 # /etc/dray/config.yaml:2:45",
 		"limits.idle_timeout":                 "0s # default",
-		"agent.lease":                         "1m1s # --lease",
+		"agent.lease":                         "1m1s # DRAY_AGENT_LEASE",
 		"engine.host":                         "tcp://me:xxxxx@engine:2375 # /etc/dray/config.yaml:3:16",
 		"engine.context":                      " # default",
 		"devcontainer.up_args":                "[(not shown) (not shown)] # /etc/dray/config.yaml:5:12",

@@ -20,7 +20,7 @@ const (
 	invalid
 )
 
-// value is an uninterpreted value. It is the same for file, variable, flag and default, so that one
+// value is an uninterpreted value. It is the same for file, variable and default, so that one
 // function decodes a setting.
 type value struct {
 	key    string

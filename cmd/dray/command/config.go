@@ -44,21 +44,12 @@ and a fix, and exits with 2. It does not use or start a daemon.`,
 
 // checkReport is the JSON output of config check.
 type checkReport struct {
-	OK        bool             `json:"ok"`
-	File      string           `json:"file"`
-	Variables []string         `json:"variables"`
-	Flags     []string         `json:"flags"`
-	Warnings  []string         `json:"warnings"`
-	Mistakes  []diagnosticJSON `json:"mistakes"`
-}
-
-// diagnosticJSON is a [config.Diagnostic] with its origin as text.
-type diagnosticJSON struct {
-	Origin  string `json:"origin"`
-	Key     string `json:"key,omitempty"`
-	Value   string `json:"value,omitempty"`
-	Problem string `json:"problem"`
-	Fix     string `json:"fix"`
+	OK        bool                `json:"ok"`
+	File      string              `json:"file"`
+	Variables []string            `json:"variables"`
+	Flags     []string            `json:"flags"`
+	Warnings  []string            `json:"warnings"`
+	Mistakes  []config.Diagnostic `json:"mistakes"`
 }
 
 func (a *app) runConfigCheck() error {
@@ -106,13 +97,7 @@ func (a *app) printReport(report checkReport) error {
 // printDiagnostics prints an invalid configuration as JSON, and its message on stderr.
 func (a *app) printDiagnostics(invalid *config.InvalidError) error {
 	a.printError(asError(invalid))
-	var report checkReport
-	for _, d := range invalid.Diagnostics {
-		report.Mistakes = append(report.Mistakes, diagnosticJSON{
-			Origin: d.Origin.String(), Key: d.Key, Value: d.Value, Problem: d.Problem, Fix: d.Suggestion,
-		})
-	}
-	if err := a.printJSON(report); err != nil {
+	if err := a.printJSON(checkReport{Mistakes: invalid.Diagnostics}); err != nil {
 		return err
 	}
 	return exitError(exitUsage)
