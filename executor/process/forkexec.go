@@ -32,6 +32,7 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 	for path := range candidates(spec) {
 		pid, err := syscall.ForkExec(path, spec.Argv, attr)
 		if err == nil {
+			limitMemory(pid, spec.Memory)
 			return pid, pidfd, nil
 		}
 		failure = err
@@ -40,6 +41,15 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 		}
 	}
 	return 0, -1, classifyStartError(spec, failure)
+}
+
+// limitMemory bounds the address space of a process that has just begun, and of those that it will
+// start. It cannot be bounded before: package syscall has no attribute for that.
+func limitMemory(pid int, bytes uint64) {
+	if bytes > 0 {
+		limit := unix.Rlimit{Cur: bytes, Max: bytes}
+		_ = unix.Prlimit(pid, unix.RLIMIT_AS, &limit, nil) // it fails if the process has ended
+	}
 }
 
 // candidates returns the files to try, as execvp(3) does: a name without a slash is looked up in

@@ -30,6 +30,8 @@ type Spec struct {
 	// Terminal is the size of a terminal, which becomes the controlling terminal and all three
 	// streams. If it is nil, the streams are pipes.
 	Terminal *dray.TerminalSize
+	// Memory bounds the address space of the process and of each descendant, in bytes. 0 is no bound.
+	Memory uint64
 }
 
 // Credential is a user, with all supplementary groups.
@@ -47,6 +49,7 @@ func packSpec(f *pack.Fields, s *Spec) {
 	packStrings(f, &s.Env)
 	pack.Text(f, &s.Dir)
 	pack.Optional(f, &s.User, packCredential)
+	pack.Uint(f, &s.Memory)
 	if len(s.Argv) == 0 {
 		f.Fail("no argv")
 	}

@@ -23,7 +23,7 @@ func BenchmarkResolve(b *testing.B) {
 func BenchmarkApprove(b *testing.B) {
 	loc := workspace(b, `{"build": {"dockerfile": "Dockerfile"}, "initializeCommand": "./init.sh"}`)
 	write(b, loc.Workspace, ".devcontainer/Dockerfile", "FROM x")
-	s := NewTrustStore(b.TempDir(), nil)
+	s := NewTrustStore(b.TempDir(), nil, Compose{})
 	mustTrust(b, s, loc)
 	for b.Loop() {
 		if _, err := s.Approve(b.Context(), loc); err != nil {

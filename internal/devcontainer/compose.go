@@ -1,11 +1,12 @@
 package devcontainer
 
 import (
-	"cmp"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,201 +14,312 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// composeFileLine matches COMPOSE_FILE in an .env file, as the reference does.
-var composeFileLine = lazyRegexp(`(?m)^COMPOSE_FILE=(.+)$`)
+// dotEnvLine matches a variable in an .env file, as the reference does.
+var (
+	composeFileLine = lazyRegexp(`(?m)^COMPOSE_FILE=(.+)$`)
+	projectNameLine = lazyRegexp(`(?m)^COMPOSE_PROJECT_NAME=(.+)$`)
+)
 
-// addCompose adds the compose files, the files that they name, and the .env files with their
-// variables.
+// composeInputs are the files that docker compose can read when it is asked for its model of the
+// project: it gets copies of them and finds no other file. So a file that is missing here cannot
+// decide what `up` does, and dray need not understand compose files as compose does.
+type composeInputs struct {
+	*trustInputs
+
+	// files are the project's compose files in their order.
+	files []string
+	// dirs are the directories that names are relative to, and those of build contexts, of which 1.x
+	// requires that they exist.
+	dirs    map[string]bool
+	visited int
+}
+
+// composeNames are the names in one compose file.
+type composeNames struct {
+	*composeInputs
+
+	// files are relative file names. The value is true for compose files.
+	files map[string]bool
+	// projects are relative directories that the names in included files are relative to.
+	projects              map[string]bool
+	contexts, dockerfiles map[string]bool
+}
+
+// maxComposeNodes bounds the values in compose files, those of aliases each time they are used.
+const maxComposeNodes = 200_000
+
+func newComposeInputs(f *trustInputs) *composeInputs {
+	return &composeInputs{trustInputs: f, dirs: map[string]bool{}}
+}
+
+// addCompose adds the compose files, the files that they name, and .env files.
 func (f *trustInputs) addCompose() {
 	if !isCompose(f.file.values) {
 		return
 	}
-	files := f.composeFiles()
-	if len(files) == 0 {
+	c := newComposeInputs(f)
+	f.compose = c
+	if c.files = c.composeFiles(c.readEnv(f.loc.Workspace)); len(c.files) == 0 {
 		f.fail(errors.New("dockerComposeFile names no file"))
 		return
 	}
-	c := composeReader{trustInputs: f, project: filepath.Dir(files[0]), seen: map[string]bool{}}
-	f.add(filepath.Join(f.loc.Workspace, ".env"))
-	f.add(filepath.Join(c.project, ".env"))
-	for _, file := range files {
-		c.read(file)
+	project := filepath.Dir(c.files[0])
+	c.readEnv(project)
+	for _, file := range c.files {
+		c.addComposeFile(file, map[string]bool{project: true})
 	}
 }
 
-// composeFiles returns the compose files of the configuration, else the defaults of docker compose.
-func (f *trustInputs) composeFiles() []string {
-	files := textsOf(listOf(f.file.values["dockerComposeFile"]))
-	if len(files) == 0 {
-		return f.defaultComposeFiles()
-	}
+// composeFiles returns the compose files of the configuration, else those that env, the
+// workspace's .env, names, else the defaults of docker compose. COMPOSE_FILE in the daemon's
+// environment is ignored: Up names the file.
+func (c *composeInputs) composeFiles(env []byte) []string {
+	files := textsOf(listOf(c.file.values["dockerComposeFile"]))
 	for i, name := range files {
-		name, err := f.expand(name)
-		f.fail(err)
-		files[i] = f.inConfigFolder(name)
+		name, err := c.expand(name)
+		c.fail(err)
+		files[i] = c.inConfigFolder(name)
+	}
+	if m := composeFileLine().FindSubmatch(env); len(files) == 0 && len(m) == 2 {
+		for _, name := range filepath.SplitList(strings.TrimSpace(string(m[1]))) {
+			files = append(files, resolvePath(c.loc.Workspace, name))
+		}
+	}
+	if len(files) > 0 {
+		return files
+	}
+	files = []string{filepath.Join(c.loc.Workspace, "docker-compose.yml")}
+	override := filepath.Join(c.loc.Workspace, "docker-compose.override.yml")
+	if c.read(override) != nil { // that it appears is a change too
+		files = append(files, override)
 	}
 	return files
 }
 
-// defaultComposeFiles ignores COMPOSE_FILE in the daemon's environment: UpEnv does not pass it.
-func (f *trustInputs) defaultComposeFiles() []string {
-	env, err := readRegular(filepath.Join(f.loc.Workspace, ".env"))
-	if err != nil && !isAbsent(err) {
-		f.fail(err)
+// readEnv reads the .env file of a directory. A directory of that name is ignored, as compose does.
+func (c *composeInputs) readEnv(dir string) []byte {
+	path := filepath.Join(dir, ".env")
+	if isDir(path) {
+		return nil
 	}
-	if m := composeFileLine().FindSubmatch(env); len(m) == 2 {
-		files := filepath.SplitList(strings.TrimSpace(string(m[1])))
-		for i, name := range files {
-			files[i] = resolvePath(f.loc.Workspace, name)
-		}
-		if len(files) > 0 {
-			return files
-		}
-	}
-	// The override is optional; that it appears is a change too.
-	return []string{
-		filepath.Join(f.loc.Workspace, "docker-compose.yml"),
-		filepath.Join(f.loc.Workspace, "docker-compose.override.yml"),
-	}
+	return c.read(path)
 }
 
-// composeReader adds compose files and the files that they name.
-type composeReader struct {
-	*trustInputs
-
-	project string
-	seen    map[string]bool
-}
-
-func (c *composeReader) read(path string) {
-	if c.seen[path] || c.err != nil {
-		return
+// addComposeFile adds the files that a compose file names. Names are relative to its directory, or
+// to one of bases.
+func (c *composeInputs) addComposeFile(path string, bases map[string]bool) {
+	n := composeNames{
+		composeInputs: c, files: map[string]bool{}, projects: map[string]bool{},
+		contexts: map[string]bool{}, dockerfiles: map[string]bool{"Dockerfile": true},
 	}
-	c.seen[path] = true
-	c.add(path)
-	text, err := readRegular(path)
-	if isAbsent(err) {
-		return // add has recorded that
-	}
-	var doc map[string]any
-	if err == nil {
-		err = yaml.Unmarshal(text, &doc)
-	}
-	if err != nil {
+	if err := n.collectFile(c.read(path)); err != nil {
 		c.fail(fmt.Errorf("read %s: %w", path, err))
 		return
 	}
-	c.document(filepath.Dir(path), doc)
-}
-
-func (c *composeReader) document(dir string, doc map[string]any) {
-	for _, include := range listOf(doc["include"]) {
-		c.include(dir, include)
+	bases = maps.Clone(bases)
+	bases[filepath.Dir(path)] = true
+	maps.Copy(c.dirs, bases)
+	included := maps.Clone(bases)
+	for dir := range n.resolve(n.projects, bases) {
+		c.readEnv(dir)
+		included[dir] = true
 	}
-	services, _ := doc["services"].(map[string]any)
-	if _, ok := doc["services"]; !ok {
-		services = doc // version 1 has no such level
+	for file, isCompose := range n.resolve(n.files, bases) {
+		_, done := c.content[file]
+		if isCompose && !done && c.read(file) != nil {
+			c.readEnv(filepath.Dir(file))
+			c.addComposeFile(file, included)
+		}
+		c.read(file)
 	}
-	for _, name := range slices.Sorted(maps.Keys(services)) {
-		if service, ok := services[name].(map[string]any); ok {
-			c.service(dir, name, service)
+	for context := range n.resolve(n.contexts, bases) {
+		c.dirs[context] = true
+		for name := range n.dockerfiles {
+			c.add(resolvePath(context, name))
 		}
 	}
-	for _, kind := range []string{"configs", "secrets"} {
-		entries, _ := doc[kind].(map[string]any)
-		for _, value := range entries {
-			config, _ := value.(map[string]any)
-			c.includeNamed(dir, config["file"], c.add)
+}
+
+// resolve returns the paths of names, with their values, for each base.
+func (n *composeNames) resolve(names, bases map[string]bool) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for name, value := range names {
+			for base := range bases {
+				if leadsAboveRoot(base, name) { // and above the copy
+					n.fail(fmt.Errorf("the file name %q leads above the root directory", name))
+				}
+				if n.err != nil || !yield(filepath.Join(base, name), value) {
+					return
+				}
+			}
 		}
 	}
 }
 
-func (c *composeReader) include(dir string, include any) {
-	long, ok := include.(map[string]any)
-	if !ok {
-		c.includeNamed(dir, include, c.read)
-		return
-	}
-	for _, path := range listOf(long["path"]) {
-		c.includeNamed(dir, path, c.read)
-	}
-	c.envFiles(dir, long["env_file"])
-}
-
-func (c *composeReader) service(dir, name string, service map[string]any) {
-	for _, property := range serviceAccess {
-		c.services = appendLine(c.services, "service "+name+": "+property, service[property])
-	}
-	c.envFiles(dir, service["env_file"])
-	if extends, ok := service["extends"].(map[string]any); ok {
-		c.includeNamed(dir, extends["file"], c.read)
-	}
-	c.build(dir, service["build"])
-}
-
-func (c *composeReader) envFiles(dir string, value any) {
-	for _, file := range listOf(value) {
-		if long, ok := file.(map[string]any); ok {
-			file = long["path"]
+func (n *composeNames) collectFile(text []byte) error {
+	docs := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var doc yaml.Node
+		err := docs.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		c.includeNamed(dir, file, c.add)
+		if err == nil {
+			err = n.collect(&doc, "")
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
 
-// build adds the Dockerfile of a service, which is in its build context, unless that is a URL.
-func (c *composeReader) build(dir string, value any) {
-	if value == nil {
-		return
+// collect finds the names of files below a node. key is the innermost key for which compose reads
+// files, wherever it is: more names than compose uses do no harm.
+func (n *composeNames) collect(v *yaml.Node, key string) error {
+	if n.visited++; n.visited > maxComposeNodes {
+		return fmt.Errorf("the compose files have more than %d values", maxComposeNodes)
 	}
-	context, dockerfile := value, any("Dockerfile")
-	if long, ok := value.(map[string]any); ok {
-		context, dockerfile = long["context"], cmp.Or(long["dockerfile"], dockerfile)
+	if tag := v.ShortTag(); tag != "" && !slices.Contains(yamlTags, tag) {
+		return fmt.Errorf("line %d: the tag %s is not supported", v.Line, tag)
 	}
-	folder, ok := context.(string)
-	if !ok {
-		folder = "."
+	switch v.Kind {
+	case yaml.MappingNode:
+		return n.collectMapping(v, key)
+	case yaml.ScalarNode:
+		return n.collectName(v.Value, key)
+	case yaml.AliasNode:
+		return n.collect(v.Alias, key)
+	default:
+		for _, element := range v.Content {
+			if err := n.collect(element, key); err != nil {
+				return err
+			}
+		}
 	}
-	if name, ok := dockerfile.(string); ok && !isURL(folder) {
-		c.includeNamed(dir, filepath.Join(folder, name), c.add)
+	return nil
+}
+
+func (n *composeNames) collectMapping(v *yaml.Node, key string) error {
+	for i := 0; i+1 < len(v.Content); i += 2 {
+		name := v.Content[i]
+		if err := n.collect(name, ""); err != nil {
+			return err
+		}
+		if name.Kind == yaml.AliasNode {
+			name = name.Alias
+		}
+		if err := n.collect(v.Content[i+1], keyOf(name.Value, key)); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// The keys below which compose reads files for its model, and those of builds.
+const (
+	keyInclude    = "include"
+	keyExtends    = "extends"
+	keyFile       = "file" // below extends, where a name without it is that of a service
+	keyEnvFile    = "env_file"
+	keyLabelFile  = "label_file"
+	keyProject    = "project_directory"
+	keySecurity   = "security_opt" // 1.x reads seccomp profiles
+	keyBuild      = "build"
+	keyContext    = "context"
+	keyDockerfile = "dockerfile"
+	keyMerge      = "<<"
+)
+
+// keyOf returns the key for the value of name, inside a value of the key outer.
+func keyOf(name, outer string) string {
+	switch name {
+	case keyInclude, keyExtends, keyEnvFile, keyLabelFile, keyProject, keySecurity, keyBuild:
+		return name
+	}
+	switch outer {
+	case keyExtends:
+		if name == keyFile {
+			return name
+		}
+	case keyBuild:
+		if name == keyContext || name == keyDockerfile {
+			return name
+		}
+		if name != keyMerge {
+			return ""
+		}
+	}
+	return outer
+}
+
+// yamlTags are the tags with which a value, or a key, is what its text says.
+var yamlTags = []string{
+	"!!str", "!!int", "!!float", "!!bool", "!!null", "!!map", "!!seq", "!!merge", "!!timestamp",
+	"!reset", "!override",
+}
+
+// collectName adds a name. Compose must find it in the copy, so it must be relative.
+func (n *composeNames) collectName(name, key string) error {
+	switch key {
+	case "", keyExtends:
+		return nil
+	case keyBuild, keyContext:
+		// others are compose's, or bindDockerfiles', to resolve
+		if !strings.Contains(name, "$") && !isURL(name) && !filepath.IsAbs(name) {
+			n.contexts[name] = true
+		}
+		return nil
+	case keyDockerfile:
+		n.dockerfiles[name] = true
+		return nil
+	case keySecurity:
+		return checkSecurityOption(name)
+	}
+	plain := strings.ReplaceAll(name, "$$", "")
+	switch {
+	case isURL(name):
+		return fmt.Errorf("it includes %s, whose content is not covered", name)
+	case strings.Contains(plain, "$"):
+		return fmt.Errorf("the file name %q depends on a variable", name)
+	case filepath.IsAbs(name) || strings.HasPrefix(name, "~"):
+		return fmt.Errorf("the file name %q is not relative", name)
+	}
+	name = strings.ReplaceAll(name, "$$", "$")
+	if key == keyProject {
+		n.projects[name] = true
+	} else {
+		n.files[name] = n.files[name] || key == keyInclude || key == keyFile
+	}
+	return nil
+}
+
+// checkSecurityOption fails for a seccomp profile: compose reads its file again at `up`.
+func checkSecurityOption(option string) error {
+	option = strings.TrimSpace(option)
+	isProfile := strings.HasPrefix(option, "seccomp") && option != "seccomp:unconfined" &&
+		option != "seccomp=unconfined"
+	if isProfile || strings.Contains(option, "$") {
+		return fmt.Errorf("the content of the seccomp profile %q is not covered", option)
+	}
+	return nil
 }
 
 func isURL(context string) bool {
 	return strings.Contains(context, "://") || strings.HasPrefix(context, "git@") ||
-		strings.HasPrefix(context, "github.com/")
+		strings.HasPrefix(context, "github.com/") || strings.HasPrefix(context, "oci:")
 }
 
-// includeNamed calls add with the paths that docker compose may resolve a name to: relative to the
-// file that contains it, and to the project.
-func (c *composeReader) includeNamed(dir string, value any, add func(path string)) {
-	name, ok := value.(string)
-	if !ok || name == "" {
-		return
-	}
-	name, err := literalName(name)
-	c.fail(err)
-	add(resolvePath(dir, name))
-	add(resolvePath(c.project, name))
-}
-
-// literalName returns a file name with "$$" and "~" replaced. It fails for a URL and for a name
-// that depends on a variable.
-func literalName(name string) (string, error) {
-	if isURL(name) {
-		return "", fmt.Errorf("the compose file includes %s, whose content is not covered", name)
-	}
-	plain := strings.ReplaceAll(name, "$$", "\x00")
-	if strings.Contains(plain, "$") {
-		return "", fmt.Errorf("the file name %q in a compose file depends on a variable", name)
-	}
-	if strings.HasPrefix(plain, "~") {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
+// leadsAboveRoot reports whether a relative name has more ".." than the directory has segments.
+func leadsAboveRoot(dir, name string) bool {
+	up := 0
+	for segment := range strings.SplitSeq(filepath.Clean(name), "/") {
+		if segment != ".." {
+			break
 		}
-		plain = home + plain[1:]
+		up++
 	}
-	return strings.ReplaceAll(plain, "\x00", "$"), nil
+	dir = filepath.Clean(dir)
+	return up > 0 && (dir == "/" || up > strings.Count(dir, "/"))
 }
 
 // listOf returns the elements of a list, or a single value as a list.

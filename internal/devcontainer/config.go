@@ -96,6 +96,11 @@ func baseName(p string) string {
 // errNotRegular is returned for a file that is not regular: a FIFO blocks, a device can be endless.
 var errNotRegular = errors.New("not a regular file")
 
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 // readRegular reads a regular file of at most jsonc.MaxBytes.
 func readRegular(path string) ([]byte, error) {
 	f, err := openRegular(path)

@@ -41,8 +41,11 @@ func newUpTest(t *testing.T, files map[string]string) *upTest {
 	for name, content := range files {
 		write(t, dir, name, content)
 	}
-	u := &upTest{t: t, loc: locate(t, dir), state: t.TempDir(), cli: cli}
-	u.trust = NewTrustStore(u.state, nil)
+	u := &upTest{
+		t: t, loc: locate(t, dir), state: t.TempDir(), cli: cli,
+		env: append(UpEnv(os.Environ()), "GREETING=hello"),
+	}
+	u.trust = NewTrustStore(u.state, nil, testCompose(t, u.env))
 	t.Cleanup(u.clean)
 	return u
 }
@@ -117,7 +120,7 @@ func (u *upTest) up() (UpResult, error) {
 	existing, _ := u.loc.Match(u.containers())
 	return Up(u.t.Context(), UpOptions{
 		CLI: u.cli, State: u.state, Approval: approval, Container: existing, ExtraArgs: []string{"--buildkit", "never"},
-		Env: append(append(UpEnv(os.Environ()), "GREETING=hello"), u.env...), Start: execStart,
+		Env: u.env, Start: execStart,
 	}, u.heard.progress)
 }
 
@@ -210,23 +213,90 @@ func TestUpDockerfileInSubfolderOfRepository(t *testing.T) {
 	u.wantProgress("build: building the image")
 }
 
+// useCompose selects a version of compose for the workspace.
+func (u *upTest) useCompose(dockerConfig string) {
+	u.env = append(u.env, dockerConfig)
+	u.trust.compose = testCompose(u.t, u.env)
+}
+
+// Compose uses the model that was trusted, even if its files have changed since (RT-09). Values of
+// variables are in no progress.
 func TestUpCompose(t *testing.T) {
 	t.Parallel()
-	u := newUpTest(t, map[string]string{
-		".devcontainer/devcontainer.json": `{"dockerComposeFile": "compose.yml", "service": "app", "workspaceFolder": "/work", "remoteEnv": {"FROM": "${containerEnv:FROM}"}}`,
-		".devcontainer/compose.yml": `
+	reference.Compose(t, func(t *testing.T, dockerConfig string) {
+		u := newUpTest(t, map[string]string{
+			".devcontainer/devcontainer.json": `{"dockerComposeFile": "compose.yml", "service": "app", "workspaceFolder": "/work",
+				"remoteEnv": {"FROM": "${containerEnv:FROM}", "DOLLAR": "${containerEnv:DOLLAR}"}, "containerEnv": {"CONTAINER": "canary-1"}, "onCreateCommand": "echo created"}`,
+			".devcontainer/compose.yml": `
 version: "3"
 services:
-  app: {image: "dray-test/busybox:latest", command: sleep 1000, init: true, volumes: ["..:/work"], env_file: [app.env]}
+  app: {image: "dray-test/busybox:latest", command: sleep 1000, init: true, volumes: ["..:/work"], env_file: [app.env], environment: {GREETING: "${GREETING}", DOLLAR: "a$$b"}}
+  other: {build: other, command: sleep 1000}
 `,
-		".devcontainer/app.env": "FROM=file\n",
+			".devcontainer/app.env":          "FROM=canary-2\n",
+			".devcontainer/other/Dockerfile": "FROM dray-test/busybox:latest\n",
+		})
+		u.useCompose(dockerConfig)
+		result, r := u.wantUp()
+		if r.RemoteEnv["FROM"] != "canary-2" || r.RemoteEnv["DOLLAR"] != "a$b" || len(r.Mounts) != 1 ||
+			r.Mounts[0].Container != "/work" || r.Mounts[0].Host != u.loc.Workspace {
+			t.Errorf("resolved %+v", r)
+		}
+		project := u.docker("inspect", "--format", `{{index .Config.Labels "com.docker.compose.project"}}`,
+			result.ContainerID)
+		if want := filepath.Base(u.loc.Workspace) + "_devcontainer"; project != want {
+			t.Errorf("project %s, want %s", project, want)
+		}
+		u.wantProgress("create: creating the containers", "onCreateCommand: created")
+		if text := strings.Join(u.heard.lines, "\n"); strings.Contains(text, "canary") ||
+			strings.Contains(text, "environment") {
+			t.Errorf("the progress has values of variables:\n%s", text)
+		}
+		u.docker("rm", "-f", result.ContainerID)
+		mustTrust(t, u.trust, u.loc)
+		approval, err := u.trust.Approve(t.Context(), u.loc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, u.loc.Workspace, ".devcontainer/compose.yml", `
+version: "3"
+services:
+  app: {image: "dray-test/busybox:latest", command: sleep 1000, privileged: true, volumes: ["/:/work"]}
+`)
+		write(t, u.loc.Workspace, ".devcontainer/.env", "COMPOSE_PROJECT_NAME=another\n")
+		result, err = Up(t.Context(), UpOptions{
+			CLI: u.cli, State: u.state, Approval: approval, ExtraArgs: []string{"--buildkit", "never"},
+			Env: u.env, Start: execStart,
+		}, u.heard.progress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := u.docker("inspect", "--format", "{{.HostConfig.Privileged}} {{range .Mounts}}{{.Source}}{{end}}",
+			result.ContainerID); got != "false "+u.loc.Workspace {
+			t.Errorf("the container has %s", got)
+		}
 	})
-	_, r := u.wantUp()
-	if r.RemoteEnv["FROM"] != "file" || len(r.Mounts) != 1 ||
-		r.Mounts[0].Container != "/work" {
-		t.Errorf("resolved %+v", r)
-	}
-	u.wantProgress("create: creating the containers")
+}
+
+// The message of a failed start has no values of variables.
+func TestUpCompose_FailsWithoutValues(t *testing.T) {
+	t.Parallel()
+	reference.Compose(t, func(t *testing.T, dockerConfig string) {
+		u := newUpTest(t, map[string]string{
+			".devcontainer/devcontainer.json": `{"dockerComposeFile": "compose.yml", "service": "app", "containerEnv": {"CONTAINER": "canary-1\ncanary-2"}}`,
+			".devcontainer/compose.yml": `
+version: "3"
+services:
+  app: {image: "dray-test/busybox:latest", command: [/none], entrypoint: [], volumes: ["/proc/none:/x"], environment: {E: canary-3}}
+`,
+		})
+		u.useCompose(dockerConfig)
+		_, err := u.up()
+		text := fmt.Sprint(err, "\n", strings.Join(u.heard.lines, "\n"))
+		if err == nil || strings.Contains(text, "canary") {
+			t.Errorf("got %s", text)
+		}
+	})
 }
 
 // After a failed onCreateCommand Up replaces the container, which the reference would reuse.

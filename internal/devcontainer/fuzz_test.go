@@ -37,8 +37,13 @@ func FuzzConfig(f *testing.F) {
 		if err := fp.summary().Write(io.Discard); err != nil {
 			t.Error(err)
 		}
-		c := composeReader{trustInputs: fp, project: dir, seen: map[string]bool{}}
-		c.read(dir + "/.devcontainer/c.yml") // not always a compose file
+		c := newComposeInputs(fp)
+		c.addComposeFile(dir+"/.devcontainer/c.yml", map[string]bool{dir: true}) // not always a compose file
+		q := composeQuery{composeInputs: c, copy: dir}
+		q.mark()
+		if m, err := q.parse(string(compose)); err == nil {
+			m.access()
+		}
 	})
 }
 
@@ -70,5 +75,5 @@ func TestTrust_ComposeAliasBomb(t *testing.T) {
 	}
 	loc := workspace(t, `{"dockerComposeFile": "c.yml"}`)
 	write(t, loc.Workspace, ".devcontainer/c.yml", bomb.String())
-	wantUntrusted(t, trustStore(t), loc, "excessive aliasing")
+	wantUntrusted(t, trustStore(t), loc, "more than 200000 values")
 }

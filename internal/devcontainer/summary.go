@@ -47,12 +47,6 @@ var lifecycle = []string{
 	"postStartCommand", "postAttachCommand",
 }
 
-// access are the properties that give a container access to the host.
-var access = []string{
-	"workspaceMount", "mounts", "runArgs", "privileged", "capAdd", "securityOpt",
-	"appPort", "containerUser",
-}
-
 func (f *trustInputs) summary() Summary {
 	values := f.file.values
 	s := Summary{
@@ -66,14 +60,15 @@ func (f *trustInputs) summary() Summary {
 	if _, named := values["workspaceMount"]; !named && f.root != "" {
 		s.Access = append(s.Access, SummaryLine{"workspaceMount", "the directory " + f.root})
 	}
-	for _, name := range access {
-		s.Access = appendLine(s.Access, name, values[name])
-	}
-	s.Access = append(s.Access, f.services...)
+	s.Access = append(s.Access, f.access()...)
 	features, _ := values["features"].(entry)
 	s.Features = append(s.Features, slices.Sorted(maps.Keys(features))...)
 	names := map[string]bool{}
 	collectLocalEnv(values, names)
+	for _, metadata := range f.features {
+		collectLocalEnv(metadata, names)
+	}
+	maps.Copy(names, f.model.hostEnv)
 	s.LocalEnv = sortedNames(names)
 	for _, path := range slices.Sorted(maps.Keys(f.files)) {
 		if isFile := strings.HasPrefix(f.files[path], "file ") ||
@@ -115,12 +110,6 @@ func sourceOf(values entry) string {
 		return "image " + display(values["image"])
 	}
 	return "none: the configuration has no image, Dockerfile or compose file"
-}
-
-// serviceAccess are the properties that give a service of a compose file access to the host.
-var serviceAccess = []string{
-	"image", "build", "volumes", "privileged", "cap_add", "security_opt", "devices", "network_mode",
-	"pid", "ipc", "userns_mode", "cgroup_parent", "ports", "volumes_from",
 }
 
 // appendLine appends a property with a line for each element of a list.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -25,12 +26,13 @@ import (
 type TrustStore struct {
 	file          trustFile
 	alwaysTrusted []string
+	compose       Compose
 }
 
 // NewTrustStore returns a store with its file trust.json in the state directory. The folders in
 // always are trusted with any configuration, but not the directories in them.
-func NewTrustStore(state string, always []string) *TrustStore {
-	s := &TrustStore{file: trustFile{path: filepath.Join(state, "trust.json")}}
+func NewTrustStore(state string, always []string, compose Compose) *TrustStore {
+	s := &TrustStore{file: trustFile{path: filepath.Join(state, "trust.json")}, compose: compose}
 	for _, folder := range always {
 		s.alwaysTrusted = append(s.alwaysTrusted, realPath(filepath.Clean(folder)))
 	}
@@ -39,56 +41,84 @@ func NewTrustStore(state string, always []string) *TrustStore {
 
 // Summary returns what a trust in the workspace would cover.
 func (s *TrustStore) Summary(ctx context.Context, loc Location) (Summary, error) {
-	f, err := collectTrustInputs(ctx, loc)
+	f, _, err := s.collect(ctx, loc)
 	if err != nil {
 		return Summary{}, err
 	}
 	return f.summary(), nil
 }
 
+// collect returns all trust inputs, and the hash of those that are known without compose.
+func (s *TrustStore) collect(ctx context.Context, loc Location) (*trustInputs, string, error) {
+	f, err := collectTrustInputs(ctx, loc)
+	if err != nil {
+		return nil, "", err
+	}
+	inputs := f.hash()
+	err = f.askCompose(ctx, s.compose)
+	return f, inputs, err
+}
+
 // Trust records a trust in what the returned summary shows.
 func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
-	f, err := collectTrustInputs(ctx, loc)
+	f, inputs, err := s.collect(ctx, loc)
 	if err != nil {
 		return Summary{}, err
 	}
 	summary := f.summary()
-	now := time.Now().UTC()
-	return summary, s.file.put(trustRecord{f.loc.Workspace, f.loc.Config, summary.Hash, now})
+	record := trustRecord{
+		Workspace: f.loc.Workspace, Config: f.loc.Config, Hash: summary.Hash, At: time.Now().UTC(),
+	}
+	if inputs != summary.Hash {
+		record.Inputs = inputs
+	}
+	return summary, s.file.put(record)
 }
 
 // Approve returns the approval to bring the workspace up with its present configuration. It fails
 // with workspace_untrusted.
 func (s *TrustStore) Approve(ctx context.Context, loc Location) (Approval, error) {
-	approval, _, err := s.approve(ctx, loc)
+	if approval, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
+		return approval, err
+	}
+	f, record, err := s.unchanged(ctx, loc)
+	if err != nil {
+		return Approval{}, err
+	}
+	if err := f.askCompose(ctx, s.compose); err != nil {
+		return Approval{}, err
+	}
+	if record.Hash != f.hash() {
+		return Approval{}, untrusted(loc, record)
+	}
+	approval, err := approve(loc, f.file, f.root, f.model)
+	f.bind(&approval)
 	return approval, err
 }
 
-// approve is Approve that returns the trust inputs too, nil if the workspace is always trusted.
-func (s *TrustStore) approve(ctx context.Context, loc Location) (Approval, *trustInputs, error) {
-	if approval, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
-		return approval, nil, err
-	}
+// unchanged returns the trust inputs that are known without compose and the trust in them. It fails
+// if there is none.
+func (s *TrustStore) unchanged(ctx context.Context, loc Location,
+) (*trustInputs, trustRecord, error) {
 	f, err := collectTrustInputs(ctx, loc)
 	if err != nil {
-		return Approval{}, nil, err
+		return nil, trustRecord{}, err
 	}
-	trusted, err := s.file.hash(f.loc)
-	if err != nil {
-		return Approval{}, nil, err
+	record, err := s.file.record(f.loc)
+	if err == nil && record.inputs() != f.hash() {
+		err = untrusted(loc, record)
 	}
-	if trusted != f.hash() {
-		why := "has changed since it was trusted"
-		if trusted == "" {
-			why = "is not trusted"
-		}
-		return Approval{}, nil, dray.Errorf(dray.CodeWorkspaceUntrusted,
-			"the devcontainer configuration of %s %s", loc.Workspace, why).
-			WithHint("review and trust it with: dray workspace trust %s", loc.Workspace)
+	return f, record, err
+}
+
+func untrusted(loc Location, record trustRecord) error {
+	why := "has changed since it was trusted"
+	if record.Hash == "" {
+		why = "is not trusted"
 	}
-	approval, err := approve(loc, f.file, f.root)
-	f.bind(&approval)
-	return approval, f, err
+	return dray.Errorf(dray.CodeWorkspaceUntrusted,
+		"the devcontainer configuration of %s %s", loc.Workspace, why).
+		WithHint("review and trust it with: dray workspace trust %s", loc.Workspace)
 }
 
 func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval, bool, error) {
@@ -109,18 +139,19 @@ func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval,
 			return Approval{}, false, err
 		}
 	}
-	approval, err := approve(loc, file, root)
+	approval, err := approve(loc, file, root, composeModel{})
 	return approval, err == nil, err
 }
 
 // Approval permits Up for one workspace with one configuration. The zero Approval permits nothing.
 type Approval struct {
-	loc          Location
-	pinned       []byte
-	root         string
-	reads        []string
-	linked       string // one of them that has another name
-	composeFiles []string
+	loc    Location
+	pinned entry
+	root   string
+	reads  []string
+	linked string // one of them that has another name
+	// model is the compose project that was trusted, if it was not trusted by configuration.
+	model composeModel
 }
 
 // Location returns the workspace that may be brought up.
@@ -128,7 +159,7 @@ func (a Approval) Location() Location { return a.loc }
 
 // approve pins the configuration as it was read, with the mount and the workspace folder made
 // explicit.
-func approve(loc Location, file configFile, root string) (Approval, error) {
+func approve(loc Location, file configFile, root string, model composeModel) (Approval, error) {
 	values := maps.Clone(file.values)
 	if !isCompose(values) {
 		if strings.Contains(root, "${") {
@@ -141,11 +172,28 @@ func approve(loc Location, file configFile, root string) (Approval, error) {
 			values["workspaceFolder"] = defaultFolder(root, loc.Workspace)
 		}
 	}
-	pinned, err := json.Marshal(values, json.Deterministic(true))
-	if err != nil {
-		return Approval{}, broken(loc, "%w", err)
+	return Approval{loc: loc, pinned: values, model: model}, nil
+}
+
+// write writes the pinned configuration, and the compose project to a directory of its name below
+// data: compose 1.x knows no other place for the name.
+func (a Approval) write(path, data string) error {
+	values := maps.Clone(a.pinned)
+	if a.model.text != "" {
+		file := filepath.Join(data, a.model.project, "compose.yml")
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(a.model.text), 0o600); err != nil {
+			return err
+		}
+		values["dockerComposeFile"] = file
 	}
-	return Approval{loc: loc, pinned: pinned}, nil
+	text, err := json.Marshal(values, json.Deterministic(true))
+	if err != nil {
+		return broken(a.loc, "%w", err)
+	}
+	return os.WriteFile(path, text, 0o600)
 }
 
 // mountFlag returns the mount of the workspace as the reference formats it.
@@ -171,12 +219,17 @@ type TrustFiles struct {
 	folders []string
 }
 
-// IsTrusted reports whether the workspace may be brought up in its present state, and the trust
-// inputs, empty if it is always trusted. If it returns false, the error is the reason.
+// IsTrusted reports whether the files of the workspace are as they were when it was trusted, and
+// the trust inputs, empty if it is always trusted. If it returns false, the error is the reason. It
+// does not run compose, of which a later version can make another model of the same files: Approve
+// does.
 func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, TrustFiles, error) {
-	_, f, err := s.approve(ctx, loc)
-	if err != nil || f == nil {
+	if _, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
 		return err == nil, TrustFiles{}, err
+	}
+	f, _, err := s.unchanged(ctx, loc)
+	if err != nil {
+		return false, TrustFiles{}, err
 	}
 	return true, TrustFiles{
 		files:   slices.Sorted(maps.Keys(f.files)),

@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,11 +26,16 @@ const trustVersion = 1
 const maxTrustFile = 16 << 20
 
 type trustRecord struct {
-	Workspace string    `json:"workspace"`
-	Config    string    `json:"config"`
-	Hash      string    `json:"hash"`
-	At        time.Time `json:"at"`
+	Workspace string `json:"workspace"`
+	Config    string `json:"config"`
+	Hash      string `json:"hash"`
+	// Inputs is the hash without the model of compose, if there is one: it is known without running
+	// compose.
+	Inputs string    `json:"inputs,omitzero"`
+	At     time.Time `json:"at"`
 }
+
+func (r trustRecord) inputs() string { return cmp.Or(r.Inputs, r.Hash) }
 
 type trustDocument struct {
 	Version int           `json:"version"`
@@ -42,16 +48,16 @@ type trustFile struct {
 	path string
 }
 
-// hash returns the hash that is trusted for a canonical location, or "".
-func (f trustFile) hash(loc Location) (string, error) {
+// record returns what is trusted for a canonical location, or the zero record.
+func (f trustFile) record(loc Location) (trustRecord, error) {
 	doc, err := f.read()
 	if err != nil {
-		return "", f.unusable(err)
+		return trustRecord{}, f.unusable(err)
 	}
 	if i := slices.IndexFunc(doc.Trusted, loc.isRecorded); i >= 0 {
-		return doc.Trusted[i].Hash, nil
+		return doc.Trusted[i], nil
 	}
-	return "", nil
+	return trustRecord{}, nil
 }
 
 func (l Location) isRecorded(r trustRecord) bool {

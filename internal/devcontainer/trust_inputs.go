@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -17,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
@@ -31,7 +33,8 @@ const (
 //
 //   - the configuration file and its lock file,
 //   - the directory `.devcontainer`, which usually contains the scripts of lifecycle commands,
-//   - Dockerfiles, compose files and the files that these name,
+//   - Dockerfiles, and the files that docker compose can read for its model of the project,
+//   - that model, after askCompose,
 //   - the directories of local features,
 //   - files of the workspace that initializeCommand, which runs on the host, and runArgs name,
 //   - the directory that is mounted, which a repository above the workspace can move.
@@ -45,13 +48,19 @@ type trustInputs struct {
 	root       string
 	files      map[string]string
 	walkedDirs map[string]bool
+	// content has each file of which the content counts too, nil if it does not exist.
+	content map[string][]byte
+	// features are the metadata of local features by their directory.
+	features map[string]entry
 	// folders are the directories that were added recursively.
 	folders map[string]bool
 	bytes   int64
 	// err is the first error. Nothing is added after it.
 	err error
-	// services is what the services of compose files access.
-	services []SummaryLine
+	// compose are the files of a compose project, nil for others, and model is what compose makes of
+	// them, after askCompose.
+	compose *composeInputs
+	model   composeModel
 }
 
 // collectTrustInputs reads the trust inputs. It fails if one of them cannot be read.
@@ -62,7 +71,7 @@ func collectTrustInputs(ctx context.Context, loc Location) (*trustInputs, error)
 	}
 	f := &trustInputs{
 		loc: canonical, files: map[string]string{}, walkedDirs: map[string]bool{},
-		folders: map[string]bool{},
+		content: map[string][]byte{}, features: map[string]entry{}, folders: map[string]bool{},
 	}
 	if f.file, err = readConfig(canonical); err != nil {
 		return nil, err
@@ -72,16 +81,35 @@ func collectTrustInputs(ctx context.Context, loc Location) (*trustInputs, error)
 			return nil, err
 		}
 	}
+	f.addCompose() // first: what is hashed is what was read
 	f.addFolders()
 	f.addBuild()
-	f.addCompose()
 	f.addCommands()
-	if f.err != nil {
-		return nil, dray.Errorf(dray.CodeWorkspaceUntrusted,
-			"cannot hash the devcontainer configuration of %s: %w", loc.Workspace, f.err).
-			WithHint("fix it, or add the folder to trust.workspaces")
+	if err := f.failure(); err != nil {
+		return nil, err
 	}
 	return f, nil
+}
+
+func (f *trustInputs) failure() error {
+	if f.err == nil {
+		return nil
+	}
+	return dray.Errorf(dray.CodeWorkspaceUntrusted,
+		"cannot hash the devcontainer configuration of %s: %w", f.loc.Workspace, f.err).
+		WithHint("fix it, or add the folder to trust.workspaces")
+}
+
+// askCompose adds what docker compose makes of a compose project. It runs docker compose.
+func (f *trustInputs) askCompose(ctx context.Context, compose Compose) error {
+	if f.compose == nil {
+		return nil
+	}
+	var err error
+	f.model, err = f.compose.model(ctx, compose)
+	f.fail(err)
+	f.bindDockerfiles(f.model)
+	return f.failure()
 }
 
 func (f *trustInputs) fail(err error) { f.err = cmp.Or(f.err, err) }
@@ -104,7 +132,8 @@ func (l Location) canonical() (Location, error) {
 	return Location{Workspace: folder, Config: config}, nil
 }
 
-// hash returns the hash of all inputs. Lengths keep them apart.
+// hash returns the hash of all inputs, the model included if compose was asked for it. Lengths keep
+// them apart.
 func (f *trustInputs) hash() string {
 	h := sha256.New()
 	field := func(s string) { _, _ = fmt.Fprintf(h, "%d:%s\n", len(s), s) } // a hash never fails
@@ -116,6 +145,10 @@ func (f *trustInputs) hash() string {
 	for _, path := range slices.Sorted(maps.Keys(f.files)) {
 		field(path)
 		field(f.files[path])
+	}
+	if f.model.text != "" {
+		field(f.model.project)
+		field(f.model.text)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
@@ -169,6 +202,24 @@ func (f *trustInputs) add(path string) {
 	f.fail(err)
 }
 
+// read adds a file and returns its content, which is what is hashed. It returns nil for a file that
+// does not exist.
+func (f *trustInputs) read(path string) []byte {
+	content, done := f.content[path]
+	if done || f.err != nil {
+		return content
+	}
+	content, err := readRegular(path)
+	if err != nil && !isAbsent(err) {
+		f.fail(err)
+		return nil
+	}
+	f.content[path] = content
+	delete(f.files, path) // what was hashed may have been another content
+	f.add(path)
+	return content
+}
+
 // stateOf returns the hash of a file, that it is absent or a directory, or a symlink's target and
 // its hash.
 func (f *trustInputs) stateOf(path string) (string, error) {
@@ -201,15 +252,21 @@ func (f *trustInputs) stateOf(path string) (string, error) {
 	return "link " + target + "\n" + sum, err
 }
 
-// digest returns the SHA-256 of a regular file.
+// digest returns the SHA-256 of a regular file, as read returned it.
 func (f *trustInputs) digest(path string) (string, error) {
-	file, err := openRegular(path)
-	if err != nil {
-		return "", err
+	var source io.Reader
+	if content := f.content[path]; content != nil {
+		source = bytes.NewReader(content)
+	} else {
+		file, err := openRegular(path)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = file.Close() }() // only read
+		source = file
 	}
-	defer func() { _ = file.Close() }() // only read
 	h := sha256.New()
-	n, err := io.Copy(h, io.LimitReader(file, maxTrustBytes-f.bytes+1))
+	n, err := io.Copy(h, io.LimitReader(source, maxTrustBytes-f.bytes+1))
 	if err != nil {
 		return "", err
 	}
@@ -248,16 +305,33 @@ func (f *trustInputs) addFolders() {
 	if before, _, found := strings.Cut(f.loc.Config, "/.devcontainer/"); found {
 		folders = append(folders, before+"/.devcontainer")
 	}
-	features, _ := f.file.values["features"].(entry)
-	for name := range features {
-		if strings.HasPrefix(name, ".") || filepath.IsAbs(name) {
-			folders = append(folders, f.inConfigFolder(name))
-		}
-	}
 	for _, folder := range folders {
 		f.addTree(folder)
 	}
+	features, _ := f.file.values["features"].(entry)
+	f.addFeatures(features)
 	f.add(lockFile(f.loc.Config))
+}
+
+// addFeatures adds the directories of local features, and of those that they depend on.
+func (f *trustInputs) addFeatures(features entry) {
+	for name := range features {
+		dir := f.inConfigFolder(name)
+		isLocal := strings.HasPrefix(name, ".") || filepath.IsAbs(name)
+		if _, done := f.features[dir]; !isLocal || done || f.err != nil {
+			continue
+		}
+		metadata := entry{}
+		f.features[dir] = metadata
+		if text := f.read(filepath.Join(dir, "devcontainer-feature.json")); text != nil {
+			doc, err := jsonc.Parse(text)
+			f.fail(err)
+			maps.Copy(metadata, doc.Value)
+		}
+		f.addTree(dir)
+		dependsOn, _ := metadata["dependsOn"].(entry)
+		f.addFeatures(dependsOn)
+	}
 }
 
 // lockFile returns the path of the reference's lock file of features.

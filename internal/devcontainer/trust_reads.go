@@ -18,17 +18,13 @@ func (a Approval) Reads() []string { return a.reads }
 func (a Approval) Root() string { return a.root }
 
 // Starts reports whether `up` of this approval has made the container, as one of the services of
-// its compose files or as that of the workspace.
+// its compose project or as that of the workspace.
 func (a Approval) Starts(c ContainerInfo) bool {
 	if _, ok := a.loc.Match([]ContainerInfo{c}); ok {
 		return true
 	}
-	for file := range strings.SplitSeq(c.Label(labelComposeFiles), ",") {
-		if slices.Contains(a.composeFiles, realPath(file)) {
-			return true
-		}
-	}
-	return false
+	project := c.Label(labelProject)
+	return project != "" && project == a.model.project
 }
 
 // bind adds what Reads, Root and Starts return.
@@ -40,11 +36,6 @@ func (f *trustInputs) bind(a *Approval) {
 		addHops(paths, f.root)
 		delete(paths, a.root)
 		paths[filepath.Dir(a.root)] = true
-	}
-	if isCompose(f.file.values) {
-		for _, file := range f.composeFiles() {
-			a.composeFiles = append(a.composeFiles, realPath(file))
-		}
 	}
 	if f.readOnHost() {
 		for path := range f.files {

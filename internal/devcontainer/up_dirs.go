@@ -19,8 +19,8 @@ import (
 type upDirs struct {
 	// run is removed after the `up`. It has the trusted configuration and the TMPDIR.
 	run, pinned, tmp string
-	// data has the compose files that the CLI adds. The labels of the container name them, and the
-	// next `up` reads them again.
+	// data has the trusted compose project and the compose files that the CLI adds. The labels of the
+	// container name them, and the next `up` reads the latter again.
 	data string
 }
 
@@ -39,14 +39,14 @@ func (o UpOptions) makeDirs(replace bool) (upDirs, error) {
 	if err == nil {
 		err = os.Mkdir(d.tmp, 0o700)
 	}
-	if err == nil {
-		err = os.WriteFile(d.pinned, o.Approval.pinned, 0o600)
-	}
 	if err == nil && (o.Container.ID == "" || replace) {
 		err = os.RemoveAll(d.data)
 	}
 	if err == nil {
 		err = os.MkdirAll(d.data, 0o700)
+	}
+	if err == nil {
+		err = o.Approval.write(d.pinned, d.data)
 	}
 	if err != nil {
 		return d, fmt.Errorf("create the directories of devcontainer up: %w", err)

@@ -99,7 +99,7 @@ func TestUp_OtherUsersDecideNothing(t *testing.T) {
 	t.Parallel()
 	u := composeWorkspace(t)
 	temp, _ := foreignTemp(t)
-	u.env = []string{"TMPDIR=" + temp}
+	u.env = append(u.env, "TMPDIR="+temp)
 	for range 2 {
 		result, err := u.up()
 		if err != nil {

@@ -1,7 +1,6 @@
 package devcontainer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +88,7 @@ func fakeUp(t *testing.T, script string) UpOptions {
 		t.Fatal(err)
 	}
 	state := t.TempDir()
-	s := NewTrustStore(state, nil)
+	s := NewTrustStore(state, nil, Compose{})
 	mustTrust(t, s, loc)
 	approval, err := s.Approve(t.Context(), loc)
 	if err != nil {
@@ -169,7 +168,7 @@ echo '{"outcome":"success","containerId":"c1","remoteUser":"u","remoteWorkspaceF
 		t.Errorf("the pinned configuration %s is left: %v", pinned, err)
 	}
 	content, err := os.ReadFile(filepath.Join(loc.Workspace, "pinned"))
-	if err != nil || !bytes.Equal(content, o.Approval.pinned) || !strings.Contains(string(content), `"image":"x"`) {
+	if err != nil || !strings.Contains(string(content), `"image":"x"`) {
 		t.Errorf("pinned %s, %v", content, err)
 	}
 	write(t, filepath.Dir(loc.Config), "devcontainer-lock.json", "{}")
@@ -190,7 +189,12 @@ e '{"type":"raw","level":3,"text":"10%\r100%\nnext \u001b[31mred\u001b[0m\u001b]
 e '{"type":"raw","level":1,"text":"SECRET=1"}'
 e '{"type":"text","level":1,"text":"SECRET=1"}'
 e '{"type":"start","level":3,"text":"Run: docker run -e SECRET=1 image"}'
-e '{"type":"text","level":3,"text":"Command failed: docker run -e SECRET=1 image"}'
+e '{"type":"text","level":3,"text":"Command failed: docker run -e SECRET=1\nSECRET image"}'
+e '{"type":"start","level":3,"text":"Run: docker-compose -f x config"}'
+e '{"type":"raw","level":3,"text":"invalid interpolation format: SECRET"}'
+e '{"type":"stop","level":3,"text":"Run: docker-compose -f x config"}'
+e '{"type":"text","level":3,"text":"services:\n  app:\n    environment: {A: SECRET}"}'
+e '{"type":"start","level":3,"text":"Run: docker inspect x"}'
 e '{"type":"raw","level":3,"text":"Running the onCreateCommand from devcontainer.json...\r\n\r\n"}'
 e '{"type":"progress","name":"Running onCreateCommand...","status":"running","stepDetail":"make"}'
 e '{"type":"raw","level":3,"text":"made\n"}'

@@ -28,12 +28,15 @@ type logEvent struct {
 	StepDetail string `json:"stepDetail"`
 }
 
-// upLog converts the CLI's log to progress and keeps its last lines. Command lines are dropped,
-// because they may contain secrets: `docker run` has the values of containerEnv.
+// upLog converts the CLI's log to progress and keeps its last lines. Values of variables may be
+// secrets, and the log has them in two places, which are dropped: command lines, since `docker run`
+// has the values of containerEnv, and what follows `docker compose config`, which the CLI logs as
+// it was printed.
 type upLog struct {
 	progress func(phase, message string)
 	phase    string
 	tail     []string
+	isConfig bool // the last command was `docker compose config`
 }
 
 func (l *upLog) read(r io.Reader) error {
@@ -65,11 +68,11 @@ func (l *upLog) line(line []byte) {
 	case "progress":
 		l.lifecycleStep(e)
 	case "raw":
-		if e.Level >= minTailLevel {
+		if e.Level >= minTailLevel && !l.isConfig {
 			l.output(e)
 		}
 	case "text":
-		if e.Level >= minProgressLevel {
+		if e.Level >= minProgressLevel && !l.isConfig {
 			l.output(e)
 		}
 	}
@@ -87,8 +90,8 @@ var lifecycleStart = lazyRegexp(`Running (?:the )?(\w+Command)\b`)
 
 // output handles output of the CLI or of a program that it runs.
 func (l *upLog) output(e logEvent) {
-	for text := range strings.SplitSeq(e.Text, "\n") {
-		text = shortenCommand(plainLine(text, maxMessage))
+	for text := range strings.SplitSeq(shortenCommand(e.Text), "\n") {
+		text = plainLine(text, maxMessage)
 		if m := lifecycleStart().FindStringSubmatch(text); m != nil {
 			l.phase = m[1]
 		}
@@ -127,6 +130,7 @@ var phases = map[string][2]string{
 
 func (l *upLog) start(text string) {
 	command, ok := strings.CutPrefix(text, "Run: ")
+	l.isConfig = false
 	if !ok {
 		return
 	}
@@ -135,7 +139,8 @@ func (l *upLog) start(text string) {
 		return
 	}
 	for _, word := range words[1:] {
-		if word == "ps" || word == "inspect" || word == "exec" || word == "events" || word == "config" {
+		l.isConfig = word == "config"
+		if word == "ps" || word == "inspect" || word == "exec" || word == "events" || l.isConfig {
 			return
 		}
 		if phase, ok := phases[word]; ok {

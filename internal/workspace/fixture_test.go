@@ -70,7 +70,8 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := New(cfg, engine, pool, devcontainer.NewTrustStore(cfg.State, nil), log)
+	m := New(cfg, engine, pool, devcontainer.NewTrustStore(cfg.State, nil,
+		Compose(pool, cfg.State, engine.Env(), cfg.LocalEnv)), log)
 	w := fixture{Manager: m, t: t, api: api, environments: Environments{
 		dray.KindHost:      NewHostProvider(host.New(host.Config{Homes: t.TempDir()}, pool)),
 		dray.KindContainer: m,

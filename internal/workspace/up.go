@@ -7,9 +7,11 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -233,28 +235,11 @@ func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
 	log.Info("workspace up started")
 	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
 		CLI: u.cfg.CLI, State: u.cfg.State, Approval: approval, Container: found,
-		ExtraArgs: u.cfg.UpArgs, Env: u.env(approval), Start: u.startHelper,
+		ExtraArgs: u.cfg.UpArgs, Start: u.startHelper,
+		Env: upEnv(u.engine.Env(), u.cfg.LocalEnv, approval.Root(), approval.Location().Workspace),
 	}, progress)
 	log.Info("workspace up ended", zap.String("container_id", res.ContainerID), zap.Error(err))
 	return res.ContainerID, err
-}
-
-// env returns the variables of `up`, each once: programs differ in which of two they use. No
-// program of the workspace is found by PATH: trust does not cover it.
-func (u *upRunner) env(approval devcontainer.Approval) []string {
-	vars := map[string]string{}
-	for _, kv := range append(devcontainer.UpEnv(os.Environ()), u.engine.Env()...) {
-		name, value, _ := strings.Cut(kv, "=")
-		vars[name] = value
-	}
-	maps.Copy(vars, u.cfg.LocalEnv)
-	vars["PATH"], _ = SafePath(vars["PATH"], approval.Root(),
-		approval.Location().Workspace)
-	env := make([]string, 0, len(vars))
-	for name, value := range vars {
-		env = append(env, name+"="+value)
-	}
-	return env
 }
 
 // startHelper starts a program on the host, supervised like a tool.
@@ -281,4 +266,95 @@ func (h helperProcess) Wait() (int, error) {
 		return 128 + int(exit.Signal), err
 	}
 	return exit.Code, err
+}
+
+// upEnv returns the variables of `up`, each once: programs differ in which of two they use. engine
+// are the variables that select the engine, local those of the configuration. No program of the
+// workspace is found by PATH: trust does not cover it.
+func upEnv(engine []string, local map[string]string, workspaces ...string,
+) []string {
+	vars := map[string]string{}
+	for _, kv := range append(devcontainer.UpEnv(os.Environ()), engine...) {
+		name, value, _ := strings.Cut(kv, "=")
+		vars[name] = value
+	}
+	maps.Copy(vars, local)
+	vars["PATH"], _ = SafePath(vars["PATH"], workspaces...)
+	env := make([]string, 0, len(vars))
+	for name, value := range vars {
+		env = append(env, name+"="+value)
+	}
+	slices.Sort(env)
+	return env
+}
+
+// composeTimeout bounds one run of docker compose for a project that is not trusted, and
+// composeMemory its address space in bytes: a project can make both long.
+const (
+	composeTimeout = 30 * time.Second
+	composeMemory  = 2 << 30
+)
+
+// Compose returns how docker compose is asked about a project: supervised, with the environment of
+// `up`, and with copies of the project in the state directory. engine and local are as in upEnv.
+func Compose(pool *process.Pool, state string, engine []string, local map[string]string,
+) devcontainer.Compose {
+	return devcontainer.Compose{
+		Env: func(workspace string) []string { return upEnv(engine, local, workspace) },
+		Dir: filepath.Join(state, "run"),
+		Run: func(ctx context.Context, cmd devcontainer.Command) (string, error) {
+			ctx, cancel := context.WithTimeoutCause(ctx, composeTimeout,
+				fmt.Errorf("it took longer than %v", composeTimeout))
+			defer cancel()
+			return runHelper(ctx, pool, process.Spec{
+				Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Memory: composeMemory,
+			})
+		},
+	}
+}
+
+// maxHelperOutput bounds the stdout of a program, in bytes.
+const maxHelperOutput = 16 << 20
+
+// runHelper runs a program with an empty stdin and returns its stdout. The error of a program that
+// fails has the end of its stderr.
+func runHelper(ctx context.Context, pool *process.Pool, spec process.Spec) (string, error) {
+	proc, err := pool.Start(ctx, spec)
+	if err != nil {
+		return "", err
+	}
+	defer context.AfterFunc(ctx, func() { proc.Stop(0) })()
+	_ = proc.Stdin().Close()
+	stderr := make(chan string, 1)
+	go func() { stderr <- lastBytes(proc.Stderr()) }()                   // ends with the process
+	out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxHelperOutput)) // a cut project is no YAML
+	_, _ = io.Copy(io.Discard, proc.Stdout())
+	exit, err := proc.Wait()
+	text := <-stderr
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%s was stopped: %w", spec.Argv[0], context.Cause(ctx))
+	case err != nil:
+		return "", err
+	case exit.Code != 0 || exit.Signal != 0:
+		return "", fmt.Errorf("%s failed: %s", spec.Argv[0], strings.TrimSpace(text))
+	}
+	return string(out), nil
+}
+
+// maxHelperError bounds the stderr of a program in an error, in bytes.
+const maxHelperError = 500
+
+// lastBytes reads a stream to its end and returns its last maxHelperError bytes.
+func lastBytes(r io.Reader) string {
+	var kept []byte
+	chunk := make([]byte, 4<<10)
+	for {
+		n, err := r.Read(chunk)
+		kept = append(kept, chunk[:n]...)
+		kept = kept[max(0, len(kept)-maxHelperError):]
+		if err != nil {
+			return string(kept)
+		}
+	}
 }

@@ -155,7 +155,8 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	h := host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()},
 		d.pool)
 	state := string(cfg.State)
-	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces)
+	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces,
+		workspace.Compose(d.pool, state, d.engine.Env(), cfg.Devcontainer.LocalEnv))
 	d.workspaces = workspace.New(workspace.Config{
 		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
 		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,

@@ -144,7 +144,7 @@ func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id str
 		if err != nil {
 			return w, err
 		}
-		summary, err := devcontainer.NewTrustStore(d.state, nil).Trust(ctx, loc)
+		summary, err := devcontainer.NewTrustStore(d.state, nil, devcontainer.Compose{}).Trust(ctx, loc)
 		w.Trusted, w.Trust = true, &summary
 		return w, err
 	case workspace.ActionUp:

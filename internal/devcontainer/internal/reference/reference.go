@@ -12,18 +12,8 @@ import (
 // one on PATH. Without either the test fails, or skips under -short; scripts/setup installs it.
 func CLI(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		path := filepath.Join(dir, ".tools", "node_modules", ".bin", "devcontainer")
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
+	if path, ok := tool(tb, "node_modules/.bin/devcontainer"); ok {
+		return path
 	}
 	path, err := exec.LookPath("devcontainer")
 	switch {
@@ -33,6 +23,24 @@ func CLI(tb testing.TB) string {
 		tb.Fatal("the devcontainer CLI is not installed: run scripts/setup")
 	}
 	return path
+}
+
+// tool returns the path of a file in the project's .tools.
+func tool(tb testing.TB, name string) (path string, ok bool) {
+	tb.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		path := filepath.Join(dir, ".tools", name)
+		if _, err := os.Stat(path); err == nil {
+			return path, true
+		}
+		if dir == filepath.Dir(dir) {
+			return "", false
+		}
+	}
 }
 
 // Bundle returns the path of the file that contains the whole program of the CLI.
