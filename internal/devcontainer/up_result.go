@@ -2,6 +2,7 @@ package devcontainer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -74,7 +75,8 @@ func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 	case readErr != nil:
 		return fail("read the log of the devcontainer CLI: %w", readErr)
 	case code != 0 || last.Outcome != "success" || last.ContainerID == "":
-		return fail("%s", last.failure(code, f.log.tail))
+		text, _ := f.log.pull.failure(last.Message)
+		return fail("%s", cmp.Or(text, last.failure(code, f.log.tail)))
 	}
 	return UpResult{
 		ContainerID: last.ContainerID, RemoteUser: last.RemoteUser,
@@ -84,7 +86,8 @@ func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 
 // wrapFailure adds the hint, the container and the end of the log.
 func (f *upMonitor) wrapFailure(last outcome, e *dray.Error) error {
-	hint := "run: dray workspace up " + f.loc.Workspace
+	_, fix := f.log.pull.failure(last.Message)
+	hint := fix + "run: dray workspace up " + f.loc.Workspace
 	failed := &upError{log: f.log.tail}
 	if last.ContainerID != "" && last.ContainerID != f.before {
 		failed.container = last.ContainerID

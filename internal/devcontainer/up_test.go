@@ -212,7 +212,7 @@ exit 1`)
 	var h heard
 	_, err := Up(t.Context(), o, h.progress)
 	want := []string{
-		"pull: pulling the image", "pull: 100%", "pull: next red line", "create: creating the container", "create: Command failed: docker run",
+		"pull: pulling the image image", "pull: 100%", "pull: next red line", "create: creating the container", "create: Command failed: docker run",
 		"onCreateCommand: Running the onCreateCommand from devcontainer.json...", "onCreateCommand: make", "onCreateCommand: made", "onCreateCommand: failed",
 		"onCreateCommand: no newline",
 	}

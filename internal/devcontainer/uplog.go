@@ -35,6 +35,7 @@ type logEvent struct {
 type upLog struct {
 	progress func(phase, message string)
 	phase    string
+	pull     pullLog
 	tail     []string
 	isConfig bool // the last command was `docker compose config`
 }
@@ -99,6 +100,10 @@ func (l *upLog) output(e logEvent) {
 			continue
 		}
 		l.keep(text)
+		if l.phase == "pull" && e.Type == "text" { // the CLI on failed pulls, at length
+			continue
+		}
+		l.pull.output(text)
 		if e.Level >= minProgressLevel {
 			l.progress(l.phase, text)
 		}
@@ -145,7 +150,11 @@ func (l *upLog) start(text string) {
 		}
 		if phase, ok := phases[word]; ok {
 			l.phase = phase[0]
-			l.progress(phase[0], phase[1])
+			if image := words[len(words)-1]; word != "pull" {
+				l.progress(phase[0], phase[1])
+			} else if l.pull.start(image) {
+				l.progress(phase[0], phase[1]+" "+image)
+			}
 			return
 		}
 	}
