@@ -15,6 +15,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agent"
 	"github.com/dray-dev/dray/executor/docker"
+	"github.com/dray-dev/dray/internal/enginetest"
 )
 
 // oldVolume is what earlier versions made for each container: a directory, and a volume that binds
@@ -86,10 +87,20 @@ func start(t *testing.T, id string) error {
 	return err
 }
 
+// Other daemons of this machine repair the containers of its engine too, so these tests have their
+// own.
+func TestOldVolumes(t *testing.T) {
+	own := enginetest.Start(t, enginetest.Options{})
+	t.Setenv("DOCKER_HOST", own.Host())
+	t.Run("Sweep", sweepOldVolumes)
+	t.Run("Restore", restore)
+	t.Run("Running", oldDirRemoved)
+}
+
 // The volumes of earlier versions are removed with their containers, also if that happened while no
 // daemon ran, or if the state directory was moved or removed. The missing directory of a container
 // that exists is created, so that it starts (EX-22).
-func TestWatch_SweepsOldVolumes(t *testing.T) {
+func sweepOldVolumes(t *testing.T) {
 	runDir, otherDir, gone := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "state")
 	e := newEngineWith(t, docker.Options{Transport: docker.TransportStdio, RunDir: runDir})
 	unused, other := newOldVolume(t, runDir, "unused"), newOldVolume(t, otherDir, "other")
@@ -122,7 +133,7 @@ func TestWatch_SweepsOldVolumes(t *testing.T) {
 }
 
 // Restore makes a container of an earlier version startable, or says what to do (EX-22).
-func TestRestore(t *testing.T) {
+func restore(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	e := newEngine(t, docker.TransportStdio)
 	v := newOldVolume(t, state+"/run", "")
@@ -154,7 +165,7 @@ func TestRestore(t *testing.T) {
 
 // The agent runs in a container whose mounted directory was removed, although the engine cannot
 // copy into such a container (EX-15, EX-22).
-func TestEnvironment_OldDirRemoved(t *testing.T) {
+func oldDirRemoved(t *testing.T) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {
 		t.Run(string(transport), func(t *testing.T) {
 			runDir := t.TempDir()

@@ -146,6 +146,8 @@ func TestContainersOutliveState_EngineRestart(t *testing.T) {
 // `up` of a workspace whose container an earlier version created, and whose directory is missing,
 // starts that container (EX-22).
 func TestUp_OldContainer(t *testing.T) {
+	own := enginetest.Start(t, enginetest.Options{Images: []string{busybox}})
+	t.Setenv("DOCKER_HOST", own.Host()) // another daemon would repair it too
 	w := newFixture(t, Config{})
 	dir := w.project(`{"image": "` + busybox + `", "runArgs": ["--network=none"]}`)
 	volume := "dray-agent-" + filepath.Base(filepath.Dir(dir))
