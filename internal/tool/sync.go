@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
 
@@ -105,12 +106,13 @@ func (r *Registry) runSync(
 // newTransferRequest returns the request to sync paths for a call. Relative paths are allowed if
 // the call has a workspace or a working directory.
 func newTransferRequest(call dray.Call, paths []string, sink dray.Sink) transfer.Request {
-	inv := call.Invocation
+	inv, started := call.Invocation, time.Now()
 	req := transfer.Request{
 		ID: inv.ID, Paths: paths, Workspace: cmp.Or(call.Route.Workspace, inv.Workspace),
 		Progress: func(p transfer.Progress) {
-			sink.Progress("sync", fmt.Sprintf("%d files and directories, %.1f MB", p.Files,
-				float64(p.Bytes)/1e6))
+			megabytes := float64(p.Bytes) / 1e6
+			sink.Progress("sync", fmt.Sprintf("%d files and directories, %.1f MB, %.1f MB/s", p.Files,
+				megabytes, megabytes/time.Since(started).Seconds()))
 		},
 	}
 	if req.Workspace != "" || inv.Cwd != "" {

@@ -27,7 +27,7 @@ func fakeSync(next dray.Executor) dray.Executor {
 			return dray.Result{}, err
 		}
 		sink.Started()
-		sink.Progress("sync", "500 files and directories, 16.8 MB")
+		sink.Progress("sync", "500 files and directories, 16.8 MB, 9.1 MB/s")
 		return syncNamed(filepath.Base(in.Paths[0]), in.DryRun, in.OnRefused == "skip")
 	})
 }

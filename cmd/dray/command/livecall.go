@@ -29,8 +29,6 @@ type liveCall struct {
 	session        *terminalSession
 	stdout, stderr io.Writer
 	progress       *progress
-	// onProgress receives progress; nil shows it with progress.
-	onProgress func(phase, message string)
 }
 
 // callResult is a call that ended, decoded and as the daemon sent it.
@@ -82,14 +80,6 @@ func (l *liveCall) open(ctx context.Context) (*client.Stream, error) {
 	l.call.StdinOpen = l.stdin != nil || l.session.hasKeyboard()
 	l.call.OnSlowReader = "wait" // our own stdout may be a pipe with a slow reader
 	return l.client.Start(ctx, l.call)
-}
-
-func (l *liveCall) showProgress(phase, message string) {
-	if l.onProgress != nil {
-		l.onProgress(phase, message)
-		return
-	}
-	l.progress.show(phase, message)
 }
 
 // watch handles signals until ctx ends.
@@ -160,7 +150,7 @@ func (l *liveCall) follow(ctx context.Context, stream *client.Stream,
 				err = started()
 			}
 		case client.EventProgress:
-			l.showProgress(ev.Phase, ev.Message)
+			l.progress.show(ev.Phase, ev.Message)
 		case client.EventStdout:
 			err = l.write(l.stdout, ev.Bytes)
 		case client.EventStderr:

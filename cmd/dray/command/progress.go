@@ -31,8 +31,15 @@ func newProgress(w io.Writer, delay time.Duration) *progress {
 	return &progress{w: w, terminal: isTerminal(w), quietUntil: time.Now().Add(delay)}
 }
 
-// show prints a message, unless it is the same as the previous one.
+// syncPhase is the phase of the messages with what a sync has transferred so far.
+const syncPhase = "sync"
+
+// show prints a message, unless it is the same as the previous one. Those of a running transfer are
+// for terminals only.
 func (p *progress) show(phase, message string) {
+	if phase == syncPhase && !p.terminal {
+		return
+	}
 	line := "dray: " + escapeLine(phase)
 	if message != "" {
 		line += ": " + escapeLine(message)

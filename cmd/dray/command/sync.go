@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -113,10 +110,10 @@ func (f syncFlags) paths(given []string, current, workspace string) ([]string, e
 }
 
 func (a *app) runSync(ctx context.Context, c *client.Client, request client.Sync) error {
-	p := &syncProgress{progress: newProgress(a.err, progressDelay)}
 	l := &liveCall{
-		client: c, stdout: io.Discard, stderr: io.Discard, progress: p.progress, onProgress: p.show,
-		start: func(ctx context.Context) (*client.Stream, error) { return c.Sync(ctx, request) },
+		client: c, stdout: io.Discard, stderr: io.Discard,
+		progress: newProgress(a.err, progressDelay),
+		start:    func(ctx context.Context) (*client.Stream, error) { return c.Sync(ctx, request) },
 	}
 	result, err := l.run(ctx)
 	if err != nil {
@@ -310,42 +307,4 @@ func formatBytes(n int64) string {
 		value, unit = value/(1<<10), unit+1
 	}
 	return strconv.FormatFloat(value, 'f', 1, 64) + " " + units[unit]
-}
-
-// transferMessage matches the progress message of a sync that transfers files.
-var transferMessage = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(\d{1,9}) files and directories, (\d{1,9}\.\d) MB$`)
-})
-
-// syncProgress adds the rate in bytes per second to the progress of a sync, and shows it on a
-// terminal only. Other progress, such as the start of a container, is always shown.
-type syncProgress struct {
-	progress *progress
-	start    time.Time // of the first transfer message
-	from     int64     // its bytes
-}
-
-func (t *syncProgress) show(phase, message string) {
-	m := transferMessage().FindStringSubmatch(message)
-	if m == nil {
-		t.progress.show(phase, message)
-		return
-	}
-	if !t.progress.terminal {
-		return
-	}
-	megabytes, _ := strconv.ParseFloat(m[2], 64) // cannot fail: the pattern bounds the digits
-	t.progress.show(phase, t.line(message, int64(megabytes*1e6), time.Now()))
-}
-
-// line returns the message with the rate since the first one.
-func (t *syncProgress) line(message string, bytes int64, now time.Time) string {
-	if t.start.IsZero() {
-		t.start, t.from = now, bytes
-		return message
-	}
-	if elapsed := now.Sub(t.start); elapsed > 0 && bytes >= t.from {
-		message += fmt.Sprintf(", %.1f MB/s", float64(bytes-t.from)/1e6/elapsed.Seconds())
-	}
-	return message
 }
