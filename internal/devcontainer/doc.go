@@ -22,7 +22,7 @@
 //   - After a failed onCreateCommand the next `up` of the reference reuses the container. Up
 //     replaces it.
 //   - The reference reads each file when it needs it. Up passes it the configuration that was
-//     trusted.
+//     trusted, and for a compose project the output of `docker compose config` that was trusted.
 //
 // A tool in the container may have written everything that is read here: files and labels have
 // limits of size and depth, and nothing that is read is run.

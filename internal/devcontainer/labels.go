@@ -24,7 +24,6 @@ const (
 	LabelComposeService = "com.docker.compose.service"
 	LabelComposeNumber  = "com.docker.compose.container-number"
 	LabelComposeOneOff  = "com.docker.compose.oneoff"
-	labelProject        = "com.docker.compose.project"
 	labelComposeFiles   = "com.docker.compose.project.config_files" // separated by commas
 )
 

@@ -23,7 +23,7 @@ func (a Approval) Starts(c ContainerInfo) bool {
 	if _, ok := a.loc.Match([]ContainerInfo{c}); ok {
 		return true
 	}
-	project := c.Label(labelProject)
+	project := c.Label(LabelComposeProject)
 	return project != "" && project == a.model.project
 }
 

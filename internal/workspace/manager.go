@@ -375,7 +375,7 @@ func (m *Manager) Run(ctx context.Context, action Action, id string,
 	case ActionUp:
 		_, err = m.ensureRunning(ctx, loc, progress)
 	case ActionStop:
-		err = m.stop(ctx, loc)
+		err = m.stop(ctx, loc, progress)
 	case ActionTrust:
 		return m.approve(ctx, loc)
 	default:
@@ -396,8 +396,11 @@ func (m *Manager) state(ctx context.Context, loc devcontainer.Location) (Info, e
 	return m.describe(ctx, loc, containers), nil
 }
 
-// stop stops the container of a workspace, unless it is stopped.
-func (m *Manager) stop(ctx context.Context, loc devcontainer.Location) error {
+// stop stops the container of a workspace, and those of its compose project that belong to no other
+// workspace. It reports and logs each container that it stops.
+func (m *Manager) stop(ctx context.Context, loc devcontainer.Location,
+	progress func(phase, message string),
+) error {
 	c, found, err := m.findByLabels(ctx, loc)
 	if err != nil {
 		return err
@@ -406,12 +409,30 @@ func (m *Manager) stop(ctx context.Context, loc devcontainer.Location) error {
 		return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", loc.Workspace).
 			WithHint("`dray workspace up %s` creates one", loc.Workspace)
 	}
-	if slices.Contains([]string{"exited", "created", "dead"}, c.Status) {
-		return nil
+	containers := []devcontainer.ContainerInfo{c}
+	if project := c.Label(devcontainer.LabelComposeProject); project != "" {
+		list, err := m.engine.List(ctx, devcontainer.LabelComposeProject, project)
+		if err != nil {
+			return err
+		}
+		for _, other := range list {
+			if other.ID != c.ID && sameProject(other, c, loc) {
+				containers = append(containers, other)
+			}
+		}
 	}
-	m.log.Info("workspace stop requested", zap.String("workspace", loc.Workspace),
-		zap.String("container_id", c.ID))
-	return m.engine.Stop(ctx, c.ID)
+	for _, c := range containers {
+		if slices.Contains([]string{"exited", "created", "dead", "removing"}, c.Status) {
+			continue
+		}
+		progress("stop", "stopping "+c.Name)
+		m.log.Info("workspace stop requested", zap.String("workspace", loc.Workspace),
+			zap.String("container", c.Name), zap.String("container_id", c.ID))
+		if err := m.engine.Stop(ctx, c.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // approve records that the user agrees to the configuration, and describes what it contains.

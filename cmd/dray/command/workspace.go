@@ -70,7 +70,7 @@ func (a *app) printWorkspaces(page client.Page[client.Workspace]) error {
 func newWorkspaceStop(a *app) *cobra.Command {
 	return a.onWorkspace(&cobra.Command{
 		Use:   "stop [DIR]",
-		Short: "Stop a workspace's container",
+		Short: "Stop a workspace's container, or all of its compose project",
 	}, func(ctx context.Context, c *client.Client, folder string) error {
 		reply, err := c.Stop(ctx, folder)
 		return printReply(a, reply, err, a.printWorkspace)
