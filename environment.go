@@ -78,6 +78,9 @@ type ProcessSpec struct {
 	Grace time.Duration
 	// KeepLeftovers lets leftover processes run on when the leader exits by itself.
 	KeepLeftovers bool
+	// CallID is the id of the call that the process belongs to. The process gets it as DRAY_CALL_ID,
+	// and an empty directory of its own as DRAY_RESULTS (EX-23). Empty is a process of no call.
+	CallID string
 	// Terminal is the size of the terminal that the process gets in place of three pipes. Nil is
 	// pipes. With a terminal all output is on Stdout, and closing Stdin sends the end-of-file
 	// character.
@@ -128,6 +131,24 @@ type Exit struct {
 	Survivors Survivors
 	// OOM reports whether the kernel killed the process because memory ran out.
 	OOM OOM
+	// Results is the directory of ProcessSpec.CallID. It is nil if there is nothing in it; then it is
+	// removed already.
+	Results *ResultsDir
+}
+
+// The variables of a process that belongs to a call (EX-23).
+const (
+	EnvCallID  = "DRAY_CALL_ID"
+	EnvResults = "DRAY_RESULTS"
+)
+
+// ResultsDir is a directory with the result files of one process, which has ended.
+type ResultsDir struct {
+	// Path is absolute, in the environment of the process. Its parent can only be changed by dray.
+	Path string
+	// Remove removes the directory with its content. It does not fail: what cannot be removed now is
+	// removed when the agent or the daemon starts again.
+	Remove func()
 }
 
 // OOM is what is known about the kernel's out-of-memory killer at the exit of a process.

@@ -53,6 +53,9 @@ type Result struct {
 	Error    *Error
 	Route    Route
 	Metadata Metadata
+	// Results is the directory in which the process left result files, until they are fetched; nil
+	// for none. Records do not have it.
+	Results *ResultsDir
 	// StartedAt and EndedAt are UTC. Duration is measured on the monotonic clock.
 	StartedAt time.Time
 	EndedAt   time.Time

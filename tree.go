@@ -110,6 +110,9 @@ type SyncReport struct {
 	// Files have absolute paths on the side that was written. Bytes that are not UTF-8 appear as \xNN.
 	Files   []SyncedFile  `json:"files"`
 	Refused []RefusedPath `json:"refused"`
+	// Missing are the declared outputs that did not exist when the call had ended. Refused lists them
+	// as well, with not_found.
+	Missing []string `json:"missing,omitempty"`
 	// Targets are the destinations of the sources of which anything was copied.
 	Targets []SyncTarget `json:"landed,omitempty"`
 	// FilesOmitted, RefusedOmitted and TargetsOmitted count the entries that are not listed. A list of

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dray-dev/dray/executor/files"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/linux"
 	"github.com/dray-dev/dray/internal/wire"
@@ -32,12 +33,16 @@ type agent struct {
 	users  userCache
 	probes probeCache
 	self   identity
+	// results has the directories in DRAY_RESULTS; resultsErr is set if there is no place for them.
+	results    *files.ResultsDirs
+	resultsErr error
 }
 
 // serve serves the daemon until the connection ends, and ends everything that it started.
 func serve(in io.ReadCloser, out io.WriteCloser) error {
 	debug.SetGCPercent(400) // the heap is small, and is used in bursts
 	a := &agent{self: currentIdentity(), users: userCache{files: containerUsers}}
+	defer a.openResults()()
 	defer func() { a.pool.Close() }()
 	if err := a.startPool(); err != nil {
 		return err // before the hello, so that the daemon falls back to the engine's exec
@@ -159,20 +164,25 @@ func (a *agent) accept(s *wire.Stream) {
 		_ = s.Send(&wire.Reply{Failed: &wire.Failed{Code: "internal", Message: err.Error()}})
 		return
 	}
-	proc, warnings, err := a.start(s, start)
+	if start.RemoveResults != "" {
+		a.removeResults(start.RemoveResults)
+		return
+	}
+	proc, results, warnings, err := a.start(s, start)
 	if err != nil {
+		a.removeResults(results)
 		_ = s.Send(&wire.Reply{Failed: failedMessage(err, start.Dir)})
 		return
 	}
 	if s.Send(&wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}}) != nil {
 		proc.Stop(0)
 	}
-	a.proxyStreams(s, proc, !start.PassedFDs)
+	a.proxyStreams(s, proc, results, !start.PassedFDs)
 }
 
 // proxyStreams handles requests until the process has ended. It copies the process's streams if the
 // daemon does not have them itself (framed).
-func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, framed bool) {
+func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, results string, framed bool) {
 	var outputs, inputs sync.WaitGroup
 	if framed {
 		outputs.Go(func() { copyOutput(s.Writer(1), proc.Stdout()) })
@@ -182,7 +192,11 @@ func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, framed bool)
 	inputs.Go(func() { handleRequests(s, proc) })
 	exit, err := proc.Wait()
 	outputs.Wait()
-	s.SendLast(&wire.Reply{Exited: exitedMessage(exit, err)})
+	last := exitedMessage(exit, err)
+	if results != "" && !a.results.RemoveEmpty(results) {
+		last.Results = results
+	}
+	s.SendLast(&wire.Reply{Exited: last})
 	inputs.Wait() // SendLast has ended their reads
 }
 

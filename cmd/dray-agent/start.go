@@ -25,12 +25,20 @@ import (
 const startTimeout = 20 * time.Second
 
 // start resolves a request against the container's files as they are now, and runs it.
-func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []string, error) {
+// It returns the directory in DRAY_RESULTS, also if it fails.
+func (a *agent) start(s *wire.Stream, req wire.Start,
+) (proc *process.Process, results string, warnings []string, err error) {
 	user, err := a.users.lookup(req.User, req.Groups)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", nil, err
 	}
 	env, warnings := a.environment(s, req, user)
+	if req.Call != "" {
+		if results, err = a.makeResults(user); err != nil {
+			warnings = append(warnings, "the tool has no DRAY_RESULTS: "+err.Error())
+		}
+		env = appendCall(env, req.Call, results)
+	}
 	if req.Terminal != nil && !slices.ContainsFunc(env,
 		func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
 		env = append(env, "TERM=xterm") // as an engine does for an exec with a terminal
@@ -43,14 +51,14 @@ func (a *agent) start(s *wire.Stream, req wire.Start) (*process.Process, []strin
 		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)
 	}
 	if spec.User, err = a.credential(user); err != nil {
-		return nil, nil, err
+		return nil, results, nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	s.OnEnd(cancel) // a cancelled call must not start
 	defer s.OnEnd(nil)
-	proc, err := a.launch(ctx, spec, req, s)
-	return proc, warnings, err
+	proc, err = a.launch(ctx, spec, req, s)
+	return proc, results, warnings, err
 }
 
 // launch starts a process with the streams that the daemon passed, else with pipes of its own.

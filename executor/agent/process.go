@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -114,20 +115,34 @@ func (p *agentProcess) complete(x *wire.Exited, err error) {
 
 func (p *agentProcess) exited(x *wire.Exited) (dray.Exit, error) {
 	p.releaseFromCgroup(x.Kept)
-	survivors := dray.Survivors{Proven: x.Proven, PIDs: x.Survivors}
+	survivors, results := dray.Survivors{Proven: x.Proven, PIDs: x.Survivors}, p.results(x.Results)
 	if !x.Lost {
 		return dray.Exit{
 			Code: x.Code, Signal: syscall.Signal(x.Signal), Leftover: x.Leftover, KeptPIDs: x.Kept,
-			OOM: x.OOM, Survivors: survivors,
+			OOM: x.OOM, Survivors: survivors, Results: results,
 		}, nil
 	}
 	if !x.Proven {
 		p.env.pool.taint(p.env.conn.c)
 	}
-	return dray.Exit{Survivors: survivors}, dray.Errorf(dray.CodeAgentLost,
+	return dray.Exit{Survivors: survivors, Results: results}, dray.Errorf(dray.CodeAgentLost,
 		"exit status unknown: the supervisor in container %s was killed, or the tool is traced",
 		p.env.conn.c.Metadata.Name).
 		WithHint("run tools as a non-root user (remoteUser)")
+}
+
+// results returns the directory with result files that an agent reported, nil for none. The agent
+// removes it without a reply, and all of them when it ends.
+func (p *agentProcess) results(dir string) *dray.ResultsDir {
+	if dir == "" {
+		return nil
+	}
+	return &dray.ResultsDir{Path: dir, Remove: func() {
+		s, err := p.agent.mux.Open(&wire.Start{RemoveResults: dir})
+		if err == nil {
+			s.Close()
+		}
+	}}
 }
 
 // lost returns the result of a process whose agent reported no exit. The rest of its output is read
@@ -175,6 +190,8 @@ func (p *agentProcess) decodeExit(b []byte) (*wire.Exited, error) {
 	x := reply.Exited
 	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 ||
 		x.Leftover < 0 || x.Leftover > maxPID || x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain ||
+		x.Results != "" && (len(x.Results) > maxMessageBytes || !path.IsAbs(x.Results) ||
+			path.Clean(x.Results) != x.Results) ||
 		len(x.Kept) > 0 && !p.keepLeftovers || !validPIDs(x.Survivors) || !validPIDs(x.Kept) {
 		return nil, wire.ErrProtocol
 	}

@@ -59,7 +59,7 @@ func execTrue(b *testing.B) {
 
 func runTrue(b *testing.B, env dray.Environment) {
 	b.Helper()
-	p, err := env.Start(b.Context(), dray.ProcessSpec{Argv: []string{"true"}})
+	p, err := env.Start(b.Context(), dray.ProcessSpec{CallID: "bench", Argv: []string{"true"}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -57,6 +57,14 @@ func (e *execEnv) Capabilities() dray.Capabilities { return e.caps }
 func (e *execEnv) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
 	probed, warnings := e.shellEnvironment(ctx)
 	vars := slices.Concat(probed, agent.Assignments(spec.Env), agent.Assignments(e.spec.RemoteEnv))
+	if spec.CallID != "" {
+		vars = slices.DeleteFunc(vars, func(kv string) bool {
+			return strings.HasPrefix(kv, dray.EnvResults+"=") // the caller's
+		})
+		vars = append(vars, dray.EnvCallID+"="+spec.CallID)
+		warnings = append(slices.Clip(warnings),
+			"the tool has no DRAY_RESULTS: the engine's exec cannot make a directory for each call")
+	}
 	// if none is known, the engine uses the image's working directory
 	dir := cmp.Or(spec.Dir, e.spec.WorkspaceFolder, agent.Lookup(probed, "HOME"))
 	p, err := e.exec(ctx, spec.Argv, dir, vars, spec.Terminal != nil)

@@ -67,6 +67,7 @@ func Run(t *testing.T, h Harness) {
 		{"ManyAtOnce", testManyAtOnce},
 		{"StartCancelled", testStartCancelled},
 		{"OutputEnds", testOutputEnds},
+		{"Results", testResults},
 		{"Files", RunFilesOf},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h) })

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/dray-dev/dray"
@@ -34,18 +35,36 @@ type Config struct {
 	Roots []string
 	// Env has the names of variables of the daemon that are passed to tools.
 	Env []string
-	// Homes is the directory of the private HOME of each workspace.
+	// Homes is the directory of the private HOME of each workspace, and of the directories for result
+	// files of calls.
 	Homes string
 }
 
 // Host is this machine. It is safe for concurrent use.
 type Host struct {
-	cfg  Config
-	pool *process.Pool
+	cfg     Config
+	pool    *process.Pool
+	results func() (*files.ResultsDirs, error) // opens them once
 }
 
-// New returns a host that starts processes in a pool. The caller closes the pool.
-func New(cfg Config, pool *process.Pool) *Host { return &Host{cfg: cfg, pool: pool} }
+// New returns a host that starts processes in a pool. The caller closes the pool, then the host.
+func New(cfg Config, pool *process.Pool) *Host {
+	return &Host{cfg: cfg, pool: pool, results: sync.OnceValues(func() (*files.ResultsDirs, error) {
+		if err := os.MkdirAll(cfg.Homes, 0o700); err != nil {
+			return nil, err
+		}
+		return files.OpenResultsDirs(cfg.Homes)
+	})}
+}
+
+// Close removes the directories for result files.
+func (h *Host) Close() error {
+	results, err := h.results()
+	if err != nil {
+		return nil //nolint:nilerr // there are none
+	}
+	return results.Close()
+}
 
 // Environment returns the host as the environment of calls in a directory: the workspace or working
 // directory. Empty means the first root.
@@ -81,8 +100,10 @@ func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pr
 		return nil, err
 	}
 	defer func() { _ = opened.Close() }()
-	env, err := e.variables(dir, spec)
+	results, warnings := e.host.makeResults(spec)
+	env, err := e.variables(dir, spec, results)
 	if err != nil {
+		e.host.removeResults(results)
 		return nil, err
 	}
 	proc, err := e.host.pool.Start(ctx, process.Spec{
@@ -90,9 +111,57 @@ func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pr
 		Keep: spec.KeepLeftovers, Terminal: spec.Terminal,
 	})
 	if err != nil {
+		e.host.removeResults(results)
 		return nil, process.WrapStartError(err, dir)
 	}
-	return process.Adapt(proc), nil
+	return &hostProcess{process.Adapt(proc), e.host, results, warnings}, nil
+}
+
+// hostProcess is a process with a directory for result files; results is empty for none.
+type hostProcess struct {
+	dray.Process
+	host     *Host
+	results  string
+	warnings []string
+}
+
+// Warnings returns what the caller may expect and the process does not have.
+func (p *hostProcess) Warnings() []string { return p.warnings }
+
+// Wait removes the directory for result files if it is empty.
+func (p *hostProcess) Wait() (dray.Exit, error) {
+	exit, err := p.Process.Wait()
+	if p.results == "" {
+		return exit, err
+	}
+	dirs, _ := p.host.results() // it did not fail at the start
+	if !dirs.RemoveEmpty(p.results) {
+		exit.Results = &dray.ResultsDir{
+			Path: p.results, Remove: func() { p.host.removeResults(p.results) },
+		}
+	}
+	return exit, err
+}
+
+// makeResults makes the directory for the result files of a call.
+func (h *Host) makeResults(spec dray.ProcessSpec) (dir string, warnings []string) {
+	if spec.CallID == "" {
+		return "", nil
+	}
+	dirs, err := h.results()
+	if err == nil {
+		dir, err = dirs.Make(os.Geteuid(), os.Getegid())
+	}
+	if err != nil {
+		return "", []string{"the tool has no DRAY_RESULTS: " + err.Error()}
+	}
+	return dir, nil
+}
+
+func (h *Host) removeResults(dir string) {
+	if dirs, err := h.results(); err == nil && dir != "" {
+		_ = dirs.Remove(dir) // the end of the daemon, or the next one, removes the rest
+	}
 }
 
 // procFDPath returns a path by which the supervisor, another process, enters exactly this open
@@ -184,7 +253,8 @@ func openFiles(path, name string) (*files.Local, error) {
 
 // variables returns the environment variables of a tool: those of the daemon only if the
 // configuration names them.
-func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, error) {
+func (e *environment) variables(dir string, spec dray.ProcessSpec, results string,
+) ([]string, error) {
 	home, err := e.host.home(e.dir)
 	if err != nil {
 		return nil, err
@@ -209,6 +279,13 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, er
 					"container")
 		}
 		vars[name] = value
+	}
+	if spec.CallID != "" {
+		vars[dray.EnvCallID] = spec.CallID
+		delete(vars, dray.EnvResults)
+	}
+	if results != "" {
+		vars[dray.EnvResults] = results
 	}
 	env := make([]string, 0, len(vars))
 	for name, value := range vars {

@@ -67,7 +67,7 @@ func (r *Registry) start(ctx context.Context, call dray.Call, argv []string, std
 	inv := call.Invocation
 	spec := dray.ProcessSpec{
 		Argv: argv, Env: inv.Env, Dir: call.WorkDir, Terminal: inv.Terminal,
-		KeepLeftovers: inv.Leftovers == dray.KeepLeftovers,
+		KeepLeftovers: inv.Leftovers == dray.KeepLeftovers, CallID: inv.ID,
 	}
 	opts := executor.Options{
 		ID: inv.ID, Stdin: stdin, Control: call.Control, Rewrite: call.NewTextFilter,

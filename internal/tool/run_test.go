@@ -189,6 +189,11 @@ func (c *fakeTransfer) Push(ctx context.Context, env dray.Environment,
 	return c.Fetch(ctx, env, req)
 }
 
+func (c *fakeTransfer) Declare(env dray.Environment, req transfer.Request,
+) *transfer.Declaration {
+	return new(transfer.Syncer).Declare(env, req)
+}
+
 func (c *fakeTransfer) CheckHostWrite(string) error { return nil }
 
 func (c *fakeTransfer) FetchDeclared(ctx context.Context, env dray.Environment,

@@ -21,6 +21,7 @@ type Transfer interface {
 	Fetch(ctx context.Context, env dray.Environment, req transfer.Request) (dray.SyncReport, error)
 	Push(ctx context.Context, env dray.Environment, req transfer.Request) (dray.SyncReport, error)
 	FetchDeclared(ctx context.Context, env dray.Environment, req transfer.Request) dray.SyncReport
+	Declare(env dray.Environment, req transfer.Request) *transfer.Declaration
 	CheckHostWrite(path string) error
 }
 
@@ -126,13 +127,20 @@ func newTransferRequest(call dray.Call, paths []string, sink dray.Sink) transfer
 // nothing was started, nothing is fetched.
 func (r *Registry) fetchOutputs(next dray.ExecutorFunc) dray.ExecutorFunc {
 	return func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		req := newTransferRequest(call, slices.Concat(call.Tool.Results, call.Invocation.Sync), sink)
+		req.Dir = call.WorkDir
+		if r.Transfer != nil && len(req.Paths) > 0 {
+			req.Declaration = r.Transfer.Declare(call.Environment, req)
+			defer req.Declaration.End()
+		}
 		res, err := next(ctx, call, sink)
-		declared := slices.Concat(call.Tool.Results, call.Invocation.Sync)
-		if len(declared) == 0 || !hasEnded(res) || r.Transfer == nil {
+		if res.Results != nil {
+			defer res.Results.Remove()
+			req.ResultsDir, res.Results = res.Results.Path, nil
+		}
+		if len(req.Paths) == 0 && req.ResultsDir == "" || !hasEnded(res) || r.Transfer == nil {
 			return res, err
 		}
-		req := newTransferRequest(call, declared, sink)
-		req.Dir = call.WorkDir
 		ctx, done := withoutDeadline(ctx)
 		defer done()
 		report := r.Transfer.FetchDeclared(ctx, call.Environment, req)

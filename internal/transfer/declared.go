@@ -31,8 +31,10 @@ func (j *syncJob) fetchDeclared(
 ) (dray.SyncReport, error) {
 	j.declared = true
 	j.findSources()
+	j.refuseShared()
 	j.dedupe()
 	mounted, err := j.listMounted(ctx, env)
+	j.addResultsDir()
 	report := j.emptyReport(dray.SyncComplete)
 	for _, f := range mounted {
 		report.Files, report.Bytes = append(report.Files, f), report.Bytes+f.Size
@@ -40,7 +42,7 @@ func (j *syncJob) fetchDeclared(
 	if err != nil || len(j.sources) == 0 {
 		return report, err
 	}
-	if err := j.checkFetchable(); err != nil {
+	if err := j.checkRootUsable(); err != nil {
 		return report, err
 	}
 	copied, err := j.copyTree(ctx, env.Files, j.s.root, j.s.cfg.Root)
@@ -68,6 +70,7 @@ func (j *syncJob) listMounted(
 			rest = append(rest, s)
 			continue
 		case errors.Is(err, fs.ErrNotExist):
+			j.addMissing(s)
 			j.refuse(s.display, dray.Errorf(dray.CodeNotFound, "%s does not exist", name))
 			continue
 		case errors.Is(err, fs.ErrPermission):

@@ -101,7 +101,8 @@ type syncJob struct {
 	refusals
 	done     Progress
 	bytes    int64 // total size of the files, read or not
-	manifest int   // size of the list of files in JSON
+	missing  []string
+	manifest int // size of the list of files in JSON
 }
 
 func (s *Syncer) newJob(env dray.Environment, req Request) (*syncJob, error) {
@@ -113,7 +114,10 @@ func (s *Syncer) newJob(env dray.Environment, req Request) (*syncJob, error) {
 }
 
 func (j *syncJob) fetch(ctx context.Context, env dray.Environment) (dray.SyncReport, error) {
-	if err := j.checkFetchable(); err != nil {
+	if j.paths.caps.Kind == dray.KindHost {
+		return dray.SyncReport{}, onHostError("from")
+	}
+	if err := j.checkRootUsable(); err != nil {
 		return dray.SyncReport{}, err
 	}
 	if err := j.prepare(j.s.cfg.Root, j.findSources); err != nil {
@@ -137,11 +141,8 @@ func (j *syncJob) prepare(dir string, findSources func()) error {
 	return nil
 }
 
-func (j *syncJob) checkFetchable() error {
-	switch {
-	case j.paths.caps.Kind == dray.KindHost:
-		return onHostError("from")
-	case j.s.root == nil:
+func (j *syncJob) checkRootUsable() error {
+	if j.s.root == nil {
 		return dray.Errorf(dray.CodeSyncRefused, "there is no sandbox root to write files to").
 			WithHint("set sandbox.root in the configuration to a directory for these files alone, " +
 				"and restart the daemon")
@@ -396,6 +397,7 @@ func (j *syncJob) emptyReport(state dray.SyncState) dray.SyncReport {
 	return dray.SyncReport{
 		State: state, Files: []dray.SyncedFile{}, DryRun: j.req.DryRun,
 		Refused: append([]dray.RefusedPath{}, j.refused...), RefusedOmitted: j.omitted,
+		Missing: j.missing,
 	}
 }
 

@@ -48,6 +48,7 @@ type Syncer struct {
 	deny     denyList
 	root     *files.Local // nil without a sandbox root
 	rootInfo fs.FileInfo  // of the directory that root has open
+	declared declarations
 	// ends running syncs when the daemon shuts down
 	ctx  context.Context //nolint:containedctx // it ends syncs, not one call
 	stop context.CancelCauseFunc
@@ -244,6 +245,11 @@ type Request struct {
 	// Destination is a directory relative to the sandbox root, or for Push to the container's
 	// workspace folder. If it is empty, the paths decide.
 	Destination string
+	// Declaration is that of the call's Paths, for FetchDeclared; nil for none.
+	Declaration *Declaration
+	// ResultsDir is the directory in which the call left result files, for FetchDeclared: a path of
+	// the environment whose parent tools cannot change. Empty is none.
+	ResultsDir string
 	// DryRun writes nothing and returns the same report.
 	DryRun bool
 	// SkipRefused omits what is refused instead of ending the sync.

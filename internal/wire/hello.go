@@ -14,7 +14,7 @@ import (
 // Protocols that this build supports. Every change of a frame or a message needs a new number,
 // because messages contain no field names.
 //
-//	4  the agent listens and the daemon connects
+//	4  the agent listens and the daemon connects; Start has a call, and Exited its results
 //	3  messages are packed; 1 and 2 were never released
 const (
 	MinProtocol = 4

@@ -42,6 +42,11 @@ type Start struct {
 	// Terminal is the size of the process's terminal. The agent keeps the master: channel 0 is its
 	// input, channel 1 its output.
 	Terminal *dray.TerminalSize
+	// Call is the id of the call whose process it is; empty for a process of dray's own. The process
+	// gets DRAY_CALL_ID, and DRAY_RESULTS with an empty directory.
+	Call string
+	// RemoveResults is a directory of Exited.Results to remove. Nothing is started then.
+	RemoveResults string
 	// PassedFDs reports that the process's stdin, stdout and stderr were passed as fds with the
 	// message. No channel is used then. It needs a Socket.
 	PassedFDs bool
@@ -60,6 +65,8 @@ func (s *Start) fields(f *pack.Fields) {
 	pack.Int(f, &s.Grace)
 	pack.Bool(f, &s.KeepLeftovers)
 	pack.Optional(f, &s.Terminal, packSize)
+	pack.Text(f, &s.Call)
+	pack.Text(f, &s.RemoveResults)
 	pack.Bool(f, &s.PassedFDs)
 }
 
@@ -161,6 +168,9 @@ type Exited struct {
 	Kept []int
 	// OOM is whether the kernel killed the process because memory ran out.
 	OOM dray.OOM
+	// Results is the directory in DRAY_RESULTS if it is not empty. The daemon removes it with
+	// Start.RemoveResults.
+	Results string
 }
 
 func packExited(f *pack.Fields, x *Exited) {
@@ -172,6 +182,7 @@ func packExited(f *pack.Fields, x *Exited) {
 	pack.List(f, &x.Survivors, pack.NoLimit, pack.Int)
 	pack.List(f, &x.Kept, pack.NoLimit, pack.Int)
 	pack.Int(f, &x.OOM)
+	pack.Text(f, &x.Results)
 }
 
 // Decode decodes a message of the peer. It fails with ErrProtocol.

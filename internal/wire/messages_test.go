@@ -25,6 +25,7 @@ func messages() []wire.Message {
 				Dir: "/",
 			}, CallEnv: []string{"B=2"}, RemoteEnv: []string{"C=3"},
 			Grace: 2 * time.Second, KeepLeftovers: true, Terminal: size, PassedFDs: true,
+			Call: "id", RemoveResults: "/dev/shm/x/1",
 		},
 		&wire.Request{Signal: 15, Stop: &wire.Stop{Grace: time.Second}, Resize: size},
 		&wire.Reply{
@@ -36,7 +37,7 @@ func messages() []wire.Message {
 				Code: 255, Signal: 9, Leftover: 3, Lost: true, Proven: true, Survivors: []int{
 					1,
 					2,
-				}, Kept: []int{3}, OOM: dray.OOMCertain,
+				}, Kept: []int{3}, OOM: dray.OOMCertain, Results: "/dev/shm/x/1",
 			},
 		},
 		&wire.Start{}, &wire.Request{}, &wire.Reply{},

@@ -34,6 +34,7 @@ type daemon struct {
 	environments workspace.Environments
 	engine       *docker.Engine
 	pool         *process.Pool
+	host         *host.Host
 	closeCgroups func() // removes the cgroups of the processes of pool
 	captures     *capture.Store
 	transfer     *transfer.Syncer
@@ -152,7 +153,7 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	if err != nil {
 		log.Warn("devcontainer CLI missing", zap.Error(err))
 	}
-	h := host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()},
+	d.host = host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()},
 		d.pool)
 	state := string(cfg.State)
 	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces,
@@ -162,7 +163,7 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,
 	}, d.engine, d.pool, trust, log)
 	d.environments = workspace.Environments{
-		dray.KindHost:      workspace.NewHostProvider(h),
+		dray.KindHost:      workspace.NewHostProvider(d.host),
 		dray.KindContainer: d.workspaces,
 	}
 	return nil
@@ -210,6 +211,9 @@ func (d *daemon) close(ctx context.Context) error {
 	if d.pool != nil {
 		d.pool.Close()
 		d.closeCgroups()
+	}
+	if d.host != nil {
+		err = errors.Join(err, d.host.Close())
 	}
 	if d.captures != nil {
 		d.captures.Close()
