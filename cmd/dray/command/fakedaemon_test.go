@@ -81,6 +81,7 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 		},
 		Calls: calls, Audit: store, Tools: registry, Workspaces: fakeWorkspaces{string(cfg.State)},
 		Captures: captures, Log: log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
+		Version: thisBuild().Version,
 	})
 	if err != nil {
 		return nil, err
