@@ -353,3 +353,34 @@ func TestTrust_ComposeHostVariables(t *testing.T) {
 		}
 	})
 }
+
+// What a local feature declares is shown, that of a feature that it depends on too, and a change
+// ends the trust (RT-09).
+func TestSummary_LocalFeature(t *testing.T) {
+	loc := workspace(t, `{"image": "x", "build": {"options": ["--output=/"]}, "features": {"./a": {}}, "unknown": 1}`)
+	write(t, loc.Workspace, ".devcontainer/a/devcontainer-feature.json",
+		`{"id": "a", "mounts": ["source=${localEnv:HOME},target=/h,type=bind"], "dependsOn": {"../b": {}}}`)
+	other := write(t, loc.Workspace, "b/devcontainer-feature.json",
+		`{"id": "b", "capAdd": ["ALL"], "privileged": true, "securityOpt": ["x"], "entrypoint": "/e"}`)
+	s := trustStore(t)
+	summary := mustTrust(t, s, loc)
+	a, b := "feature "+loc.Workspace+"/.devcontainer/a: ", "feature "+loc.Workspace+"/b: "
+	for _, want := range []SummaryLine{
+		{a + "mounts", "source=${localEnv:HOME},target=/h,type=bind"},
+		{a + "dependsOn", `{"../b":{}}`},
+		{b + "capAdd", "ALL"},
+		{b + "privileged", "true"},
+		{b + "securityOpt", "x"},
+		{b + "entrypoint", "/e"},
+		{"build: options", "--output=/"},
+		{"unknown", "1"},
+	} {
+		if !slices.Contains(summary.Access, want) {
+			t.Errorf("missing %v in %v", want, summary.Access)
+		}
+	}
+	if !slices.Equal(summary.LocalEnv, []string{"HOME"}) {
+		t.Errorf("variables %v", summary.LocalEnv)
+	}
+	changeAndBack(t, other, func() { wantUntrusted(t, s, loc, "has changed since") })
+}
