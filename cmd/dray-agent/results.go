@@ -15,8 +15,8 @@ import (
 // whole.
 var resultsBases = []string{"/dev/shm", "/var/tmp", "/tmp", "/run"}
 
-// openResults opens the place for result files, which closeResults removes. The result of a call says so
-// if there is none.
+// openResults opens the place for result files, which closeResults removes. The result of a call
+// says so if there is none.
 func (a *agent) openResults() (closeResults func()) {
 	bases := slices.DeleteFunc(slices.Clone(resultsBases), func(base string) bool {
 		info, err := os.Stat(base)

@@ -53,6 +53,12 @@ func testResults(t *testing.T, h Harness) {
 		h.wantResults(t, first.exit, dir, false)
 		h.wantResults(t, two.exit, strings.TrimSpace(two.stdout), true)
 	})
+	t.Run("replaced by a symlink", func(t *testing.T) {
+		got := finish(h.startCall(t, `rmdir "$DRAY_RESULTS" && ln -s /etc "$DRAY_RESULTS"
+			echo "$DRAY_RESULTS"`), nil)
+		// only a tool with the user of the agent or the daemon can do that
+		h.wantResults(t, got.exit, strings.TrimSpace(got.stdout), got.exit.Results != nil)
+	})
 	t.Run("stopped", func(t *testing.T) {
 		p := h.startCall(t, `touch "$DRAY_RESULTS/a"; echo "$DRAY_RESULTS"; exec sleep 600`)
 		dir := pid(t, p) // its first line
