@@ -24,6 +24,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/executor/process"
 )
 
 // Causes with which a call's context is cancelled. They determine the reason of the result.
@@ -77,6 +78,9 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Proces
 	if err != nil {
 		closeStdin(opts.Stdin)
 		out.summarize()
+		if u, ok := errors.AsType[*process.UnconfirmedError](err); ok {
+			out.Result.Metadata.Kill = &dray.KillReport{Survivors: u.Survivors}
+		}
 		if ctx.Err() != nil {
 			out.stopped(context.Cause(ctx))
 			return out, nil // the result has the cause

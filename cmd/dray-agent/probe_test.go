@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 func TestEnvironmentOrder(t *testing.T) {
 	a := &agent{}
 	list := func(kv ...string) []string { return kv }
-	env, warnings := a.environment(nil, wire.Start{
+	env, warnings := a.environment(t.Context(), wire.Start{
 		Env: list("PATH=/engine", "A=engine", "B=engine", "C=engine",
 			"PATH=/image"), CallEnv: list("B=call", "C=call", "=odd", "none"), RemoteEnv: list("C=remote"),
 	}, user{home: "/home/me"})
@@ -39,7 +39,7 @@ func TestEnvironmentOrder(t *testing.T) {
 	}; !slices.Equal(env, want) || warnings != nil {
 		t.Errorf("got %q, %q, want %q", env, warnings, want)
 	}
-	if env, _ := a.environment(nil, wire.Start{Env: list("HOME=/image's")},
+	if env, _ := a.environment(t.Context(), wire.Start{Env: list("HOME=/image's")},
 		user{home: "/home/me"}); env[0] != "HOME=/image's" {
 		t.Errorf("the image's HOME does not override the user's: %q", env)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/files"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/linux"
@@ -161,27 +163,43 @@ func (a *agent) accept(s *wire.Stream) {
 	}
 	var start wire.Start
 	if err := wire.Decode(first, &start); err != nil {
-		_ = s.Send(&wire.Reply{Failed: &wire.Failed{Code: "internal", Message: err.Error()}})
+		s.SendLast(&wire.Reply{Failed: &wire.Failed{Code: dray.CodeInternal, Message: err.Error()}})
 		return
 	}
 	if start.RemoveResults != "" {
 		a.removeResults(start.RemoveResults)
 		return
 	}
-	proc, results, warnings, err := a.start(s, start)
+	a.serveCall(s, start)
+}
+
+// serveCall runs one call. A panic ends only this call (EX-18).
+func (a *agent) serveCall(s *wire.Stream, start wire.Start) {
+	c := newCall(s)
+	defer c.requests.Wait() // the end of the stream ends it
+	defer s.Close()
+	defer func() {
+		if v := recover(); v != nil {
+			fmt.Fprintf(os.Stderr, "dray-agent: panic: %v\n%s", v, debug.Stack())
+			s.SendLast(&wire.Reply{Failed: &wire.Failed{
+				Code: dray.CodeInternal, Message: fmt.Sprintf("panic in the agent: %v", v),
+			}})
+		}
+	}()
+	proc, results, warnings, err := a.start(c, start)
 	if err != nil {
 		a.removeResults(results)
-		_ = s.Send(&wire.Reply{Failed: failedMessage(err, start.Dir)})
+		s.SendLast(&wire.Reply{Failed: failedMessage(err, start.Dir)})
 		return
 	}
-	if s.Send(&wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}}) != nil {
-		proc.Stop(0)
-	}
+	defer proc.Stop(0) // it has ended, unless this function panics
+	started := s.Send(&wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}})
+	c.started(proc, started == nil)
 	a.proxyStreams(s, proc, results, !start.PassedFDs)
 }
 
-// proxyStreams handles requests until the process has ended. It copies the process's streams if the
-// daemon does not have them itself (framed).
+// proxyStreams returns when the process has ended. It copies the process's streams if the daemon
+// does not have them itself (framed).
 func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, results string, framed bool) {
 	var outputs, inputs sync.WaitGroup
 	if framed {
@@ -189,7 +207,6 @@ func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, results stri
 		outputs.Go(func() { copyOutput(s.Writer(2), proc.Stderr()) })
 		inputs.Go(func() { copyStdin(proc, s) })
 	}
-	inputs.Go(func() { handleRequests(s, proc) })
 	exit, err := proc.Wait()
 	outputs.Wait()
 	last := exitedMessage(exit, err)
@@ -197,7 +214,7 @@ func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, results stri
 		last.Results = results
 	}
 	s.SendLast(&wire.Reply{Exited: last})
-	inputs.Wait() // SendLast has ended their reads
+	inputs.Wait() // SendLast has ended its reads
 }
 
 // copyOutput sends one output. When the daemon does not read any more it discards the rest, so that
@@ -235,20 +252,88 @@ func copyStdin(proc *process.Process, s *wire.Stream) {
 	_ = proc.Stdin().Close()
 }
 
-// handleRequests handles requests until the stream ends. If the process still runs then, it is
-// ended.
-func handleRequests(s *wire.Stream, proc *process.Process) {
+// call is a stream with the requests for its process. A stop, or the end of the stream, ends the
+// process or prevents its start.
+type call struct {
+	stream   *wire.Stream
+	ctx      context.Context //nolint:containedctx // of the start: ends with the first stop
+	stop     context.CancelFunc
+	allowed  chan struct{} // closed by Request.Go
+	requests sync.WaitGroup
+
+	mu   sync.Mutex
+	proc *process.Process // nil before it has started
+}
+
+// newCall handles the requests of a stream until it ends.
+func newCall(s *wire.Stream) *call {
+	c := &call{stream: s, allowed: make(chan struct{})}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.requests.Go(c.handleRequests)
+	return c
+}
+
+func (c *call) handleRequests() {
+	defer c.stop()
 	for {
-		b, err := s.Receive()
+		b, err := c.stream.Receive()
 		var req wire.Request
 		if err == nil {
 			err = wire.Decode(b, &req)
 		}
 		if err != nil {
-			proc.Stop(0)
+			c.handle(wire.Request{Stop: &wire.Stop{}})
 			return
 		}
+		c.handle(req)
+	}
+}
+
+func (c *call) handle(req wire.Request) {
+	if req.Go {
+		c.allow()
+	}
+	if req.Stop != nil {
+		c.stop()
+	}
+	c.mu.Lock()
+	proc := c.proc
+	c.mu.Unlock()
+	if proc != nil {
 		handleRequest(req, proc)
+	}
+}
+
+// allow closes allowed once. Only handleRequests calls it.
+func (c *call) allow() {
+	select {
+	case <-c.allowed:
+	default:
+		close(c.allowed)
+	}
+}
+
+// started sets the process, and stops it if that was requested meanwhile.
+func (c *call) started(proc *process.Process, wanted bool) {
+	c.mu.Lock()
+	c.proc = proc
+	c.mu.Unlock()
+	if !wanted || c.ctx.Err() != nil {
+		proc.Stop(0)
+	}
+}
+
+// permission waits until the daemon allows the start.
+func (c *call) permission() error {
+	err := c.stream.Send(&wire.Reply{Ready: true})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.allowed:
+		return nil
+	case <-c.ctx.Done():
+		return c.ctx.Err()
 	}
 }
 

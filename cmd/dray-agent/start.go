@@ -26,13 +26,13 @@ const startTimeout = 20 * time.Second
 
 // start resolves a request against the container's files as they are now, and runs it.
 // It returns the directory in DRAY_RESULTS, also if it fails.
-func (a *agent) start(s *wire.Stream, req wire.Start,
+func (a *agent) start(c *call, req wire.Start,
 ) (proc *process.Process, results string, warnings []string, err error) {
-	user, err := a.users.lookup(req.User, req.Groups)
+	user, err := a.users.lookup(c.ctx, req.User, req.Groups)
 	if err != nil {
 		return nil, "", nil, err
 	}
-	env, warnings := a.environment(s, req, user)
+	env, warnings := a.environment(c.ctx, req, user)
 	if req.Call != "" {
 		if results, err = a.makeResults(user); err != nil {
 			warnings = append(warnings, "the tool has no DRAY_RESULTS: "+err.Error())
@@ -53,35 +53,43 @@ func (a *agent) start(s *wire.Stream, req wire.Start,
 	if spec.User, err = a.credential(user); err != nil {
 		return nil, results, nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, startTimeout)
 	defer cancel()
-	s.OnEnd(cancel) // a cancelled call must not start
-	defer s.OnEnd(nil)
-	proc, err = a.launch(ctx, spec, req, s)
+	proc, err = a.launch(ctx, c, spec, req)
 	return proc, results, warnings, err
 }
 
-// launch starts a process with the streams that the daemon passed, else with pipes of its own.
-func (a *agent) launch(ctx context.Context, spec process.Spec, req wire.Start, s *wire.Stream,
+// launch starts a process with the permit and the streams that the daemon passed, or after it has
+// allowed the start and with pipes of its own.
+func (a *agent) launch(ctx context.Context, c *call, spec process.Spec, req wire.Start,
 ) (*process.Process, error) {
-	if !req.PassedFDs {
-		return a.pool.Start(ctx, spec)
-	}
-	files := s.Files()
-	if len(files) != passedFDs {
+	files := c.stream.Files()
+	defer func() {
 		for _, f := range files {
 			_ = f.Close()
 		}
+	}()
+	switch {
+	case len(files) == 0 && !req.PassedFDs:
+		if err := c.permission(); err != nil {
+			return nil, err
+		}
+		return a.pool.Start(ctx, spec)
+	case len(files) == 1 && !req.PassedFDs:
+		spec.Permit = files[0]
+		return a.pool.Start(ctx, spec)
+	case len(files) == passedFDs && req.PassedFDs:
+		streams := process.ChildFiles{Stdin: files[0], Stdout: files[1], Stderr: files[2]}
+		spec.Permit, files = files[3], files[3:]
+		return a.pool.StartWith(ctx, spec, streams)
+	default:
 		return nil, dray.Errorf(dray.CodeAgentLost, "the daemon passed %d file descriptors, want %d",
 			len(files), passedFDs)
 	}
-	return a.pool.StartWith(ctx, spec, process.ChildFiles{
-		Stdin: files[0], Stdout: files[1], Stderr: files[2],
-	})
 }
 
-// passedFDs is the number of fds that come with wire.Start.PassedFDs.
-const passedFDs = 3
+// passedFDs is the number of fds that come with wire.Start.PassedFDs: three streams and the permit.
+const passedFDs = 4
 
 // credential returns the credentials of a user; nil if the agent cannot change its own and has them
 // already.
@@ -117,11 +125,11 @@ func failedMessage(err error, dir string) *wire.Failed {
 // environment builds the environment of a process. From low to high precedence: what the engine
 // gives an exec, the result of the shell probe, the call's variables, the configuration's remoteEnv
 // (EX-07).
-func (a *agent) environment(s *wire.Stream, req wire.Start, u user) (env, warnings []string) {
+func (a *agent) environment(ctx context.Context, req wire.Start, u user) (env, warnings []string) {
 	vars := newEnvList(req.Env)
 	vars.setDefault("HOME", u.home)
 	if req.Probe.Kind != "" && req.Probe.Kind != "none" {
-		probed, err := a.probe(s, req.Probe, u, vars.list())
+		probed, err := a.probe(ctx, req.Probe, u, vars.list())
 		if err != nil {
 			warnings = append(warnings, "could not get the environment from the user's shell: "+err.Error())
 		}
@@ -195,22 +203,29 @@ type probeEntry struct {
 
 // probe returns the environment that the user's shell prints, as the reference does: run as the
 // user, with an open stdin, without a terminal.
-func (a *agent) probe(s *wire.Stream, req wire.Probe, u user, env []string) ([]string, error) {
+func (a *agent) probe(ctx context.Context, req wire.Probe, u user, env []string) ([]string, error) {
 	shell := cmp.Or(req.Shell, u.shell, shellprobe.DefaultShell)
 	key := strings.Join(append([]string{req.Kind, shell, req.Dir, strconv.Itoa(int(u.uid))}, env...),
 		"\x00")
 	p, created := a.probes.getOrCreate(key, a.probes.startupFiles(u.home))
 	if created {
-		p.env, p.err = a.runShell(req, shell, u, env)
-		close(p.done)
-		if p.err != nil {
-			a.probes.forget(key, p)
-		}
+		//nolint:contextcheck // other calls may wait for it when this one has ended
+		go func() {
+			defer close(p.done)
+			defer func() {
+				if v := recover(); v != nil {
+					p.err = fmt.Errorf("panic in the agent: %v", v)
+				}
+			}()
+			if p.env, p.err = a.runShell(req, shell, u, env); p.err != nil {
+				a.probes.forget(key, p)
+			}
+		}()
 	}
 	select {
 	case <-p.done:
 		return p.env, p.err
-	case <-s.Done():
+	case <-ctx.Done():
 		return nil, errors.New("the call was cancelled")
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -14,11 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/process"
 )
 
-// maxUserFile bounds what is read of /etc/passwd and /etc/group, in bytes. The container controls
+// Bounds of /etc/passwd and /etc/group and of one line of them, in bytes. The container controls
 // these files.
-const maxUserFile = 16 << 20
+const (
+	maxUserFile = 16 << 20
+	maxUserLine = 1 << 20
+)
 
 // user is the user that a process runs as.
 type user struct {
@@ -40,7 +46,7 @@ type userCache struct {
 const maxUsers = 64
 
 // lookup is users.lookup.
-func (c *userCache) lookup(arg string, further []string) (user, error) {
+func (c *userCache) lookup(ctx context.Context, arg string, further []string) (user, error) {
 	f := newFingerprint() // before the files are read: a change in between shows in the next lookup
 	f.add(c.files.passwd)
 	f.add(c.files.group)
@@ -52,7 +58,7 @@ func (c *userCache) lookup(arg string, further []string) (user, error) {
 	if ok {
 		return u, nil
 	}
-	u, err := c.files.lookup(arg, further)
+	u, err := c.files.lookup(ctx, arg, further)
 	if err != nil || !settled {
 		return u, err
 	}
@@ -81,24 +87,24 @@ var containerUsers = users{passwd: "/etc/passwd", group: "/etc/group"}
 // A number is always an id, never a name. The first entry of a file counts. further are the
 // container's additional groups (--group-add). Unlike the engine, which reads an id that is not a
 // number as 0 (root), lookup ignores such an entry.
-func (f users) lookup(arg string, further []string) (user, error) {
+func (f users) lookup(ctx context.Context, arg string, further []string) (user, error) {
 	name, group, _ := strings.Cut(arg, ":")
-	u, entry, err := f.find(name)
+	u, entry, err := f.find(ctx, name)
 	if err != nil {
 		return user{}, err
 	}
 	switch {
 	case group != "":
-		u.gid, err = f.findGroup(group)
+		u.gid, err = f.findGroup(ctx, group)
 	default:
-		u.groups, err = f.groupsOf(entry)
+		u.groups, err = f.groupsOf(ctx, entry)
 	}
 	if err != nil {
 		return user{}, err
 	}
 	u.groups = appendNew([]uint32{u.gid}, u.groups...)
 	for _, name := range further {
-		gid, err := f.findGroup(name)
+		gid, err := f.findGroup(ctx, name)
 		if err != nil {
 			return user{}, err
 		}
@@ -118,11 +124,11 @@ func appendNew(list []uint32, more ...uint32) []uint32 {
 
 // find returns the user and the name by which groups list it: that of its entry, or the number if
 // it has none.
-func (f users) find(name string) (user, string, error) {
+func (f users) find(ctx context.Context, name string) (user, string, error) {
 	name = cmp.Or(name, "0")
 	number, isNumber := parseID(name)
 	found, entry := user{uid: number, home: "/"}, ""
-	err := eachLine(f.passwd, func(line []string) bool {
+	err := eachLine(ctx, f.passwd, func(line []string) bool {
 		uid, ok1 := parseID(field(line, 2))
 		gid, ok2 := parseID(field(line, 3))
 		if !ok1 || !ok2 || line[0] == "" || (isNumber && uid != number) ||
@@ -145,12 +151,12 @@ func (f users) find(name string) (user, string, error) {
 }
 
 // findGroup returns the gid of a group. A number needs no entry.
-func (f users) findGroup(name string) (uint32, error) {
+func (f users) findGroup(ctx context.Context, name string) (uint32, error) {
 	gid, found := parseID(name)
 	if found {
 		return gid, nil
 	}
-	err := eachLine(f.group, func(line []string) bool {
+	err := eachLine(ctx, f.group, func(line []string) bool {
 		if line[0] == name {
 			gid, found = parseID(field(line, 2))
 		}
@@ -163,9 +169,9 @@ func (f users) findGroup(name string) (uint32, error) {
 }
 
 // groupsOf returns the groups that list a name.
-func (f users) groupsOf(name string) ([]uint32, error) {
+func (f users) groupsOf(ctx context.Context, name string) ([]uint32, error) {
 	var groups []uint32
-	err := eachLine(f.group, func(line []string) bool {
+	err := eachLine(ctx, f.group, func(line []string) bool {
 		if gid, ok := parseID(field(line, 2)); ok &&
 			slices.Contains(strings.Split(field(line, 3), ","), name) {
 			groups = append(groups, gid)
@@ -184,23 +190,27 @@ func field(line []string, i int) string {
 }
 
 // eachLine calls use with the fields of each line until it returns false. A missing file has no
-// lines. It does not block on a FIFO.
-func eachLine(path string, use func(fields []string) bool) error {
+// lines. It does not block on a FIFO, and ends with ctx: a call must not keep the agent busy after
+// its end.
+func eachLine(ctx context.Context, path string, use func(fields []string) bool) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if os.IsNotExist(err) {
 		return nil
 	}
 	if err != nil {
-		return dray.Errorf(dray.CodeBadUser, "read the container's users: %w", err)
+		return dray.Errorf(readCode(err), "read the container's users: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
+	switch {
+	case err != nil || !info.Mode().IsRegular():
 		return dray.Errorf(dray.CodeBadUser, "%s is not a regular file", path)
+	case info.Size() > maxUserFile:
+		return dray.Errorf(dray.CodeBadUser, "%s has %d bytes (limit %d)", path, info.Size(), maxUserFile)
 	}
 	lines := bufio.NewScanner(io.LimitReader(f, maxUserFile))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	lines.Buffer(nil, maxUserLine)
+	for lines.Scan() && ctx.Err() == nil {
 		line := strings.TrimSpace(lines.Text())
 		if line == "" {
 			continue
@@ -209,10 +219,24 @@ func eachLine(path string, use func(fields []string) bool) error {
 			break
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return dray.Errorf(dray.CodeBadUser, "read %s: %w", path, err)
+	err = lines.Err()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, bufio.ErrTooLong):
+		return dray.Errorf(dray.CodeBadUser, "%s has a line of more than %d bytes", path, maxUserLine)
+	case err != nil:
+		return dray.Errorf(readCode(err), "read %s: %w", path, err)
 	}
 	return nil
+}
+
+// readCode returns the code of a failed read of a user file.
+func readCode(err error) dray.Code {
+	if process.IsResourceLimit(err) {
+		return dray.CodeLimitExceeded
+	}
+	return dray.CodeBadUser
 }
 
 func parseID(s string) (uint32, bool) {

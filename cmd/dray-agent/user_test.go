@@ -73,7 +73,7 @@ func TestLookup(t *testing.T) {
 			user{1000, 29, []uint32{29, 998, 4711}, "/home/vscode", "/bin/zsh"},
 		},
 	} {
-		got, err := f.lookup(c.arg, c.further)
+		got, err := f.lookup(t.Context(), c.arg, c.further)
 		if err != nil || got.uid != c.want.uid || got.gid != c.want.gid || got.home != c.want.home ||
 			got.shell != c.want.shell ||
 			!slices.Equal(got.groups, c.want.groups) {
@@ -89,11 +89,11 @@ func TestLookup_Invalid(t *testing.T) {
 		"nobody", "bad", "huge", "-1", "4294967296", "vscode:nogroup",
 		"vscode:broken", "Vscode", " vscode",
 	} {
-		if got, err := f.lookup(arg, nil); dray.CodeOf(err) != dray.CodeBadUser {
+		if got, err := f.lookup(t.Context(), arg, nil); dray.CodeOf(err) != dray.CodeBadUser {
 			t.Errorf("%q: got %+v, %v", arg, got, err)
 		}
 	}
-	if _, err := f.lookup("root", []string{"nogroup"}); dray.CodeOf(err) != dray.CodeBadUser {
+	if _, err := f.lookup(t.Context(), "root", []string{"nogroup"}); dray.CodeOf(err) != dray.CodeBadUser {
 		t.Errorf("a missing additional group: %v", err)
 	}
 }
@@ -101,15 +101,15 @@ func TestLookup_Invalid(t *testing.T) {
 func TestLookup_NoFiles(t *testing.T) {
 	dir := t.TempDir()
 	f := users{passwd: dir + "/none", group: dir + "/none"}
-	if got, err := f.lookup("", nil); err != nil || got.uid != 0 || got.home != "/" {
+	if got, err := f.lookup(t.Context(), "", nil); err != nil || got.uid != 0 || got.home != "/" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := f.lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
+	if _, err := f.lookup(t.Context(), "root", nil); dray.CodeOf(err) != dray.CodeBadUser {
 		t.Errorf("got %v", err)
 	}
 	for _, path := range []string{dir, "/dev/zero"} { // they are no regular files and must not block
 		if _, err := (users{passwd: path, group: path}).
-			lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
+			lookup(t.Context(), "root", nil); dray.CodeOf(err) != dray.CodeBadUser {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestLookup_NoFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := (users{passwd: long, group: long}).
-		lookup("root", nil); dray.CodeOf(err) != dray.CodeBadUser {
+		lookup(t.Context(), "root", nil); dray.CodeOf(err) != dray.CodeBadUser {
 		t.Errorf("got %v", err)
 	}
 }
@@ -133,7 +133,7 @@ func FuzzLookup(f *testing.F) {
 			os.WriteFile(files.group, []byte(group), 0o600) != nil {
 			t.Fatal("writing")
 		}
-		u, err := files.lookup(arg, nil)
+		u, err := files.lookup(t.Context(), arg, nil)
 		name, _, _ := strings.Cut(arg, ":")
 		_, number := parseID(name)
 		if err == nil && u.uid == 0 && !number && name != "" && !strings.Contains(passwd, name) {
@@ -151,7 +151,7 @@ func TestUserCacheSeesChanges(t *testing.T) {
 	c := userCache{files: fixture(t)}
 	lookup := func(want uint32) {
 		t.Helper()
-		u, err := c.lookup("vscode", []string{"audio"})
+		u, err := c.lookup(t.Context(), "vscode", []string{"audio"})
 		if err != nil || !slices.Contains(u.groups, want) {
 			t.Fatalf("got groups %v, %v, want %d among them", u.groups, err, want)
 		}
@@ -194,7 +194,7 @@ func TestUserCache_NoFiles(t *testing.T) {
 	dir := t.TempDir()
 	c := userCache{files: users{passwd: dir + "/passwd", group: dir + "/group"}}
 	for range 2 {
-		if u, err := c.lookup("4242:4243", nil); err != nil || u.uid != 4242 || u.gid != 4243 {
+		if u, err := c.lookup(t.Context(), "4242:4243", nil); err != nil || u.uid != 4242 || u.gid != 4243 {
 			t.Fatalf("got %+v, %v", u, err)
 		}
 	}

@@ -38,10 +38,11 @@ const (
 
 // agent is a connected agent.
 type agent struct {
-	mux     *wire.Mux
-	hello   wire.Hello
-	channel Channel
-	cgroup  *cgroup.Manager // of all processes that it starts; nil if there is none
+	mux      *wire.Mux
+	hello    wire.Hello
+	channel  Channel
+	cgroup   *cgroup.Manager // of all processes that it starts; nil if there is none
+	canLeave bool            // its processes can leave the cgroup
 
 	calls    atomic.Int64  // in flight
 	cleaned  chan struct{} // closed when killLeftovers has returned
@@ -55,7 +56,7 @@ func (a *agent) killLeftovers() (clean bool) {
 	if a.cgroup != nil {
 		pids, verified := a.cgroup.KillAndWait(leftoverKillTimeout)
 		// the survivors' pids are of this machine and mean nothing in the container
-		a.verified = verified && len(pids) == 0
+		a.verified = verified && len(pids) == 0 && !a.canLeave
 		_ = a.cgroup.Close() // a process stuck in the kernel is left to the next sweep
 	}
 	return a.verified || a.calls.Load() == 0
@@ -208,6 +209,7 @@ func (n connector) useSocket(hello wire.Hello, socket *wire.Socket) (*agent, err
 	}
 	a := n.newAgent(socket, hello, Socket)
 	a.cgroup = group
+	a.canLeave = cgroup.CanLeave(socket.PeerPID())
 	return a, nil
 }
 

@@ -80,6 +80,9 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 		if _, ok := errors.AsType[*PlacementError](err); ok || errors.Is(err, errClosed) {
 			err = e.conn.lossError(err) //nolint:contextcheck // the call may be over
 		}
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -103,24 +106,46 @@ func (e *environment) open(a *agent, req wire.Start) (*agentProcess, error) {
 		env: e, agent: a, terminal: req.Terminal != nil, keepLeftovers: req.KeepLeftovers,
 		done: make(chan struct{}),
 	}
-	var passed []*os.File
-	var err error
-	if a.mux.CanPassFDs() && !p.terminal {
-		if p.pipes, err = process.NewPipes(); err != nil {
-			return nil, err
-		}
-		defer p.pipes.Child.Close()
-		req.PassedFDs = true
-		passed = []*os.File{p.pipes.Child.Stdin, p.pipes.Child.Stdout, p.pipes.Child.Stderr}
-		makeAccessible(passed)
+	passed, err := p.newFiles(a.mux.CanPassFDs())
+	if err == nil {
+		req.PassedFDs = p.pipes != nil
+		p.stream, err = a.mux.Open(&req, passed...)
 	}
-	if p.stream, err = a.mux.Open(&req, passed...); err != nil {
-		if p.pipes != nil {
-			p.pipes.Close()
-		}
+	if p.pipes != nil {
+		p.pipes.Child.Close()
+	}
+	if err != nil {
+		p.closeFiles()
 		return nil, err
 	}
 	return p, nil
+}
+
+// newFiles creates the pipes and the permit of a process if fds can be passed, and returns what is
+// passed of them.
+func (p *agentProcess) newFiles(canPass bool) (passed []*os.File, err error) {
+	if !canPass {
+		return nil, nil
+	}
+	if !p.terminal {
+		if p.pipes, err = process.NewPipes(); err != nil {
+			return nil, err
+		}
+		passed = []*os.File{p.pipes.Child.Stdin, p.pipes.Child.Stdout, p.pipes.Child.Stderr}
+		makeAccessible(passed)
+	}
+	p.permit, err = process.NewPermit()
+	return append(passed, p.permit), err
+}
+
+// closeFiles closes the files of a process that was not started.
+func (p *agentProcess) closeFiles() {
+	if p.pipes != nil {
+		p.pipes.Close()
+	}
+	if p.permit != nil {
+		_ = p.permit.Close()
+	}
 }
 
 // makeAccessible lets the tool open /dev/stdout and the like by name. The agent gives the pipes to

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -24,9 +26,11 @@ type agentProcess struct {
 	agent         *agent
 	stream        *wire.Stream
 	pipes         *process.Pipes // nil if the stream carries stdin and output
+	permit        *os.File       // of the start; nil if the agent asks for it
 	terminal      bool
 	keepLeftovers bool
 	warnings      []string
+	allowed       bool          // without a permit: the agent was told to start it
 	done          chan struct{} // closed when exit and err are set
 	exit          dray.Exit
 	err           error
@@ -37,42 +41,125 @@ type agentProcess struct {
 	stopTimedOut bool
 }
 
-// accepted waits for the agent's first reply. If ctx ends first, the process is given up.
+// accepted waits for the agent's reply to a start. When ctx ends, it fails, and the agent must not
+// start the process. If the agent has started it already, the process is ended. Then, and if the
+// agent does not reply, the error is a *process.UnconfirmedError.
 func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
 	p.agent.calls.Add(1)
-	stop := context.AfterFunc(ctx, p.stream.Close)
-	b, err := p.stream.Receive()
-	if !stop() {
-		p.release()
-		return nil, context.Cause(ctx)
+	var giveUp *time.Timer
+	abandoned := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(abandoned)
+		giveUp = p.abandon()
+	})
+	started, err := p.firstReply(ctx)
+	ended := !stop()
+	if ended {
+		<-abandoned
+		giveUp.Stop()
 	}
-	var reply wire.Reply
-	if err == nil {
-		err = wire.Decode(b, &reply)
+	if err != nil {
+		defer p.release()
+		return nil, p.startError(ctx, err, ended)
 	}
-	if err == nil && reply.Failed == nil && reply.Started == nil {
-		err = wire.ErrProtocol
+	p.warnings = append(truncateMessages(started.Warnings), p.env.pool.Warnings(p.env.conn.c)...)
+	if p.permit != nil {
+		_ = p.permit.Close()
 	}
-	switch {
-	case err != nil:
-		p.release()
-		return nil, p.env.conn.lossError(err) //nolint:contextcheck // the call may be over
-	case reply.Failed != nil:
-		p.release()
-		return nil, failedStart(reply.Failed)
-	}
-	p.warnings = append(truncateMessages(reply.Started.Warnings), p.env.pool.Warnings(p.env.conn.c)...)
 	p.stream.ReceiveFunc(p.onMessage)
+	if ended {
+		return nil, p.endAbandoned(ctx)
+	}
 	return p, nil
+}
+
+// endAbandoned ends a process that was started when its call had ended, and waits for it.
+func (p *agentProcess) endAbandoned(ctx context.Context) error {
+	var outputs sync.WaitGroup
+	for _, stream := range []dray.Stream{dray.Stdout, dray.Stderr} {
+		outputs.Go(func() { _, _ = io.Copy(io.Discard, p.Output(stream)) })
+	}
+	p.Stop(0)
+	exit, _ := p.Wait() // without its end the survivors are unknown
+	outputs.Wait()
+	return &process.UnconfirmedError{Err: context.Cause(ctx), Survivors: exit.Survivors}
+}
+
+// abandonTimeout bounds the wait for the reply of an agent that was told not to start a process.
+const abandonTimeout = 2 * time.Second
+
+// abandon prevents the start. When the returned timer fires the agent's reply is not awaited any
+// more.
+func (p *agentProcess) abandon() *time.Timer {
+	if p.permit != nil {
+		process.TakePermit(p.permit) // also of an agent that is stopped
+	}
+	timer := time.AfterFunc(abandonTimeout, p.stream.Close)
+	_ = p.stream.Send(&wire.Request{Stop: &wire.Stop{}}) // if the agent is lost, no reply comes
+	return timer
+}
+
+// failedStartError is the agent's report that no process runs.
+type failedStartError struct{ error }
+
+func (e failedStartError) Unwrap() error { return e.error }
+
+// firstReply returns the agent's report of the start. It allows the start if the agent asks and the
+// call still wants it.
+func (p *agentProcess) firstReply(ctx context.Context) (*wire.Started, error) {
+	for {
+		b, err := p.stream.Receive()
+		var reply wire.Reply
+		if err == nil {
+			err = wire.Decode(b, &reply)
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case reply.Failed != nil && reply.Failed.Code == dray.CodeAgentLost:
+			return nil, failedStart(reply.Failed)
+		case reply.Failed != nil:
+			return nil, failedStartError{failedStart(reply.Failed)}
+		case reply.Started != nil:
+			return reply.Started, nil
+		case !reply.Ready || p.permit != nil || p.allowed:
+			return nil, wire.ErrProtocol
+		}
+		if p.allowed = true; ctx.Err() == nil {
+			_ = p.stream.Send(&wire.Request{Go: true}) // if the agent is lost, no reply comes
+		}
+	}
+}
+
+// startError returns the error of a start for which the agent has reported no process.
+func (p *agentProcess) startError(ctx context.Context, err error, ended bool) error {
+	failed, ok := errors.AsType[failedStartError](err)
+	switch {
+	case ok && ended:
+		return context.Cause(ctx)
+	case ok:
+		return failed.error
+	case p.agent.mux.Err() != nil:
+		<-p.agent.cleaned
+		return &process.UnconfirmedError{
+			//nolint:contextcheck // the call may be over
+			Err: p.env.conn.lossError(err), Survivors: dray.Survivors{Proven: p.agent.verified},
+		}
+	}
+	p.env.pool.taint(p.env.conn.c)
+	if _, ok := errors.AsType[*dray.Error](err); ended {
+		err = context.Cause(ctx)
+	} else if !ok {
+		err = p.env.conn.lossError(err) //nolint:contextcheck // the call may be over
+	}
+	return &process.UnconfirmedError{Err: err}
 }
 
 // release closes the streams of a process that was not started.
 func (p *agentProcess) release() {
 	p.agent.calls.Add(-1)
 	p.stream.Close()
-	if p.pipes != nil {
-		p.pipes.Close()
-	}
+	p.closeFiles()
 }
 
 // onMessage receives the exit of the process, or the end of its stream. It must not block: it is
@@ -187,6 +274,9 @@ func (p *agentProcess) decodeExit(b []byte) (*wire.Exited, error) {
 	if err := wire.Decode(b, &reply); err != nil {
 		return nil, err
 	}
+	if reply.Failed != nil {
+		return nil, failedStart(reply.Failed) // a panic after the start
+	}
 	x := reply.Exited
 	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 ||
 		x.Leftover < 0 || x.Leftover > maxPID || x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain ||
@@ -227,7 +317,7 @@ func truncateMessages(messages []string) []string {
 // startCodes are the codes with which an agent may fail a start.
 var startCodes = []dray.Code{
 	dray.CodeExecutableNotFound, dray.CodeNotExecutable, dray.CodeBadCwd, dray.CodeBadUser,
-	dray.CodeLimitExceeded, dray.CodeAgentLost,
+	dray.CodeLimitExceeded, dray.CodeAgentLost, dray.CodeInternal,
 }
 
 func failedStart(f *wire.Failed) error {
@@ -273,9 +363,9 @@ func (p *agentProcess) Resize(size dray.TerminalSize) error {
 	return p.stream.Send(&wire.Request{Resize: &size})
 }
 
-// stopReportTimeout bounds the wait for the exit after the grace has passed. It is longer than the
-// agent waits for its supervisors.
-const stopReportTimeout = 15 * time.Second
+// stopReportTimeout bounds the wait for the exit after the grace has passed. A supervisor and the
+// agent take at most 2.4 s, see executor/process.
+const stopReportTimeout = 2400 * time.Millisecond
 
 // Stop requests the end of all processes of the call. If the agent does not report it in time, Wait
 // returns agent_lost.

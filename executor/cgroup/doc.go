@@ -10,7 +10,8 @@
 //
 // Killing the Manager's cgroup ends all processes that its owner started, even if a tool that is
 // root killed the agent and its supervisors. To leave a cgroup, a process has to write to a file
-// outside of it. A container has no such file. A tool on the host that is root has.
+// outside of it. A container has no such file, unless CanLeave reports that it may; then an empty
+// cgroup is no proof. A tool on the host that is root has one.
 //
 // NewManager kills what an owner that has crashed left in the same cgroup.
 package cgroup

@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray/internal/linux"
 )
@@ -96,6 +99,44 @@ func cutPath(group, root string) (below string, ok bool) {
 	}
 	below, ok = strings.CutPrefix(group, root)
 	return below, ok && (below == "" || below[0] == '/')
+}
+
+// leaveCaps are capabilities with which a process can write to any cgroup (capabilities(7)): it can
+// mount the hierarchy, or change the kernel.
+const leaveCaps = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_MODULE | 1<<unix.CAP_SYS_RAWIO
+
+// CanLeave reports whether processes that a process starts can leave their cgroup: by a capability
+// in its bounding set, or by a writable mount of the hierarchy. An empty cgroup proves nothing
+// about them. pid is in this program's pid namespace.
+func CanLeave(pid int) bool {
+	dir := "/proc/" + strconv.Itoa(pid)
+	status, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return true
+	}
+	table, err := os.ReadFile(dir + "/mountinfo")
+	if err != nil {
+		return true
+	}
+	for m := range linux.Mounts(table) {
+		if m.FSType == "cgroup2" && !m.ReadOnly {
+			return true
+		}
+	}
+	return boundingSet(status)&leaveCaps != 0
+}
+
+// boundingSet returns the capabilities in the line CapBnd: of /proc/pid/status, all if there is
+// none.
+func boundingSet(status []byte) uint64 {
+	for line := range bytes.Lines(status) {
+		if hex, ok := bytes.CutPrefix(line, []byte("CapBnd:")); ok {
+			if caps, err := strconv.ParseUint(string(bytes.TrimSpace(hex)), 16, 64); err == nil {
+				return caps
+			}
+		}
+	}
+	return math.MaxUint64
 }
 
 // verifyMember fails unless dir is the cgroup of a process or one above it: the mounts and the path

@@ -89,12 +89,19 @@ func (e *execEnv) exec(ctx context.Context, argv []string, dir string, env []str
 		User: e.spec.User, Cmd: argv, WorkingDir: dir, Env: env, TTY: terminal, DetachKeys: detachKeys,
 	})
 	if err != nil {
-		return nil, e.engine.containerError(e.container.Metadata.Name, "start a process", err)
+		err = e.engine.containerError(e.container.Metadata.Name, "start a process", err)
+		if ctx.Err() != nil {
+			err = &process.UnconfirmedError{Err: err} // the engine may have received the request
+		}
+		return nil, err
 	}
 	p := newExecProcess(e.engine, e.container, stream) //nolint:contextcheck // outlives the start
 	if err := p.started(ctx); err != nil {
 		p.Stop(0)
 		<-p.done
+		if ctx.Err() != nil { // the engine starts it nevertheless
+			err = &process.UnconfirmedError{Err: err}
+		}
 		return nil, err
 	}
 	return p, nil
@@ -195,7 +202,7 @@ func demultiplex(s *execStream, out, errOut io.Writer) error {
 	buf := make([]byte, 64<<10)
 	for {
 		stream, n, err := s.read(buf)
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { //nolint:errorlint // the end between two frames
 			return nil
 		}
 		if err != nil {
@@ -252,7 +259,8 @@ func (p *execProcess) startFailure() error {
 // exitTimeout bounds the wait for the exit code after the stream has ended.
 const exitTimeout = 10 * time.Second
 
-// exitStatus returns how the process ended, nothing after Stop.
+// exitStatus returns how the process ended, nothing after Stop. A stream that breaks off or is
+// invalid is a failure. Podman resets one whose process has left stdin unread.
 func (p *execProcess) exitStatus(streamErr error) (dray.Exit, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
 	defer cancel()
@@ -269,6 +277,9 @@ func (p *execProcess) exitStatus(streamErr error) (dray.Exit, error) {
 			return dray.Exit{}, p.loss(errors.Join(streamErr, err))
 		}
 		if !state.Running {
+			if errors.Is(streamErr, errEngineFrame) || errors.Is(streamErr, io.ErrUnexpectedEOF) {
+				return dray.Exit{}, p.loss(fmt.Errorf("read the process's output: %w", streamErr))
+			}
 			if c, err := p.engine.Inspect(ctx, p.container.ID); err != nil || !c.Running() {
 				return dray.Exit{}, p.loss(errors.New("the container stopped"))
 			}
@@ -354,7 +365,11 @@ const (
 	engineHeader = 8
 	engineStdout = 1
 	engineStderr = 2
+	// maxEngineFrame is far more than engines send in one frame: Docker 32 KiB, Podman 8 KiB.
+	maxEngineFrame = 1 << 20
 )
+
+var errEngineFrame = errors.New("invalid frame in the engine's stream")
 
 // execStream is the stdio of one exec.
 type execStream struct {
@@ -397,8 +412,9 @@ func (s *execStream) nextFrame() error {
 			return err
 		}
 		s.stream, s.left = h[0], binary.BigEndian.Uint32(h[4:])
-		if s.stream > engineStderr {
-			return errors.New("invalid frame in the engine's stream")
+		if s.stream != engineStdout && s.stream != engineStderr || h[1]|h[2]|h[3] != 0 ||
+			s.left > maxEngineFrame {
+			return fmt.Errorf("%w: %q", errEngineFrame, h)
 		}
 	}
 	return nil
@@ -415,6 +431,9 @@ func (s *execStream) read(p []byte) (stream byte, n int, err error) {
 	}
 	n, err = s.r.Read(p[:min(len(p), int(s.left))])
 	s.left -= uint32(n) //nolint:gosec // at most left
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
 	return s.stream, n, err
 }
 

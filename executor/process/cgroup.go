@@ -191,7 +191,7 @@ func (p *cgroupPool) killAndPut(c *Cgroup, clean bool) (survivors []int, proven 
 		return nil, false
 	}
 	if !clean {
-		if survivors, proven = c.KillAndWait(killTimeout); !proven || len(survivors) > 0 {
+		if survivors, proven = c.KillAndWait(orphanKillTimeout); !proven || len(survivors) > 0 {
 			c.Close()
 			return survivors, proven
 		}

@@ -15,8 +15,8 @@ import (
 // defaultPath is the PATH that execvp(3) uses if there is none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// start forks and executes. The new process leads a session and a process group, and has the three
-// fds and no others.
+// start takes the permit, which is the last of the four fds, forks and executes. The new process
+// leads a session and a process group, and has the three other fds and no others.
 func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 	attr := &syscall.ProcAttr{
 		Dir: spec.Dir, Env: spec.Env,
@@ -28,8 +28,11 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 	if u := spec.User; u != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 	}
-	failure := error(unix.ENOENT)
+	failure, permitted := error(unix.ENOENT), false
 	for path := range candidates(spec) {
+		if permitted = permitted || takePermit(fds[3]); !permitted {
+			return 0, -1, &StartError{Step: StepPermit, Err: unix.ECANCELED}
+		}
 		pid, err := syscall.ForkExec(path, spec.Argv, attr)
 		if err == nil {
 			limitMemory(pid, spec.Memory)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -43,8 +44,8 @@ func runAlone(script string) {
 		p, err := pool.Start(context.Background(),
 			process.Spec{Argv: []string{"/bin/sh", "-c", "read go; " + s}, Env: os.Environ(), Dir: "/"})
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return // without a report the parent's test fails
+			r.After = err.Error()
+			break
 		}
 		// a supervisor that is killed earlier may not have reported the start
 		_, _ = p.Stdin().Write([]byte("\n"))
@@ -69,7 +70,7 @@ func TestOrphansOfAKilledSupervisorEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 5 {
-				r := reportAlone(t, exec.Command("/proc/self/exe", aloneArg, script))
+				r := runInAlone(t, withoutSysAdmin, script)
 				if !r.Lost || !r.Exit.Proven || len(r.Exit.Survivors) != 0 || r.After != "next\n" {
 					t.Errorf("got %+v", r)
 				}
@@ -79,6 +80,46 @@ func TestOrphansOfAKilledSupervisorEnd(t *testing.T) {
 					}
 				}
 			}
+		})
+	}
+}
+
+// Commands that start a program without CAP_SYS_ADMIN, and with mounts of its own.
+var (
+	withoutSysAdmin = []string{"setpriv", "--bounding-set", "-sys_admin"}
+	withOwnMounts   = []string{"unshare", "--mount", "--propagation", "private"}
+)
+
+// runInAlone runs a script in a program without other children, which is started by prefix.
+func runInAlone(t *testing.T, prefix []string, script string) lostReport {
+	t.Helper()
+	needRoot(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := slices.Concat(prefix, []string{self, aloneArg, script})
+	return reportAlone(t, exec.Command(args[0], args[1:]...))
+}
+
+// A tool that can mount something over /proc hides its processes. Survivors are then unknown, and
+// not none (EX-09).
+func TestSurvivorsAreUnknownWithoutProc(t *testing.T) {
+	const hide = `setsid sleep 600 >/dev/null 2>&1 & echo $!; mount -t tmpfs none /proc; `
+	for name, script := range map[string]string{
+		"the supervisor lives":  hide + "exit 0",
+		"the supervisor killed": hide + "kill -KILL $PPID; sleep 600",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := runInAlone(t, withOwnMounts, script)
+			pid, err := strconv.Atoi(strings.TrimSpace(r.Stdout))
+			if err != nil {
+				t.Fatalf("got %+v", r)
+			}
+			if alive(pid) && r.Exit.Proven && len(r.Exit.Survivors) == 0 {
+				t.Errorf("process %d runs, and no survivors are reported: %+v", pid, r.Exit)
+			}
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		})
 	}
 }
@@ -114,11 +155,12 @@ func TestKilledSupervisorOnTheHost(t *testing.T) {
 	}
 }
 
-// withStoppedSupervisor starts a tool that stops its supervisor, and returns it with its pid.
+// withStoppedSupervisor starts a tool that keeps its supervisor stopped, and returns both it and
+// its pid.
 func withStoppedSupervisor(t *testing.T, pool *process.Pool) (p *process.Process, pid int) {
 	t.Helper()
 	// a supervisor that is stopped earlier does not report the start
-	p = shell(t, pool, `read go; echo $$; kill -STOP $PPID; sleep 600`, 0)
+	p = shell(t, pool, `read go; echo $$; while kill -STOP $PPID; do :; done`, 0)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	line, err := bufio.NewReader(p.Stdout()).ReadString('\n')
 	if err != nil {
@@ -140,6 +182,96 @@ func TestStoppedSupervisor(t *testing.T) {
 	p.Stop(0)
 	if got := collect(p); got.err != nil || !got.exit.Proven || alive(pid) {
 		t.Errorf("got %+v, alive %v", got, alive(pid))
+	}
+}
+
+// A supervisor that was stopped is continued: its call ends with its tool (EX-09).
+func TestStoppedSupervisorIsContinued(t *testing.T) {
+	p := shell(t, newPool(t), "read go; kill -STOP $PPID; exit 3", 0)
+	defer time.AfterFunc(20*time.Second, func() { p.Stop(0) }).Stop()
+	_, _ = p.Stdin().Write([]byte("\n"))
+	if got := collect(p); got.err != nil || got.exit.Code != 3 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A start on an idle supervisor that a tracer holds is done by another supervisor.
+func TestHeldSupervisorIsReplaced(t *testing.T) {
+	needRoot(t)
+	pool := newPool(t)
+	held := collect(shell(t, pool, "echo $PPID", 0)).stdout
+	pid, err := strconv.Atoi(strings.TrimSpace(held))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer interrupt(t, pid)()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	p, err := pool.Start(ctx, process.Spec{Argv: []string{"/bin/sh", "-c", "echo $PPID"}, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := collect(p); got.err != nil || got.stdout == held {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A start that fails because its call has ended does not happen, also if its supervisor was stopped
+// meanwhile.
+func TestAbandonedStartDoesNotHappen(t *testing.T) {
+	pool, dir, abandoned := newPool(t), t.TempDir(), 0
+	for i := range 300 {
+		supervisor := collect(shell(t, pool, "echo $PPID", 0)).stdout
+		pid, err := strconv.Atoi(strings.TrimSpace(supervisor))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%30)*100*time.Microsecond)
+		marker := fmt.Sprintf("%s/%d", dir, i)
+		p, err := pool.Start(ctx, process.Spec{Argv: []string{"/bin/touch", marker}, Dir: "/"})
+		cancel()
+		if err == nil {
+			collect(p)
+			_ = os.Remove(marker)
+		} else if abandoned++; !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	pool.Close() // nothing starts any more
+	ran, err := os.ReadDir(dir)
+	if err != nil || len(ran) > 0 || abandoned == 0 {
+		t.Errorf("%d of %d abandoned starts ran (%v)", len(ran), abandoned, err)
+	}
+}
+
+// A process that SIGKILL does not end is reported as a survivor soon after the grace (EX-09).
+func TestUnkillableProcess(t *testing.T) {
+	needRoot(t)
+	group := fmt.Sprintf("/sys/fs/cgroup/freezer/dray-test-%d", os.Getpid())
+	if err := os.Mkdir(group, 0o700); err != nil {
+		t.Skipf("no freezer of cgroup v1: %v", err)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(group+"/"+name, []byte(text), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := shell(t, newPool(t), "exec sleep 600", 0)
+	defer func() {
+		write("freezer.state", "THAWED")
+		waitReaped(t, p.Pid)
+		_ = syscall.Rmdir(group)
+	}()
+	write("cgroup.procs", strconv.Itoa(p.Pid))
+	write("freezer.state", "FROZEN")
+	begun := time.Now()
+	p.Stop(0)
+	got := collect(p)
+	if took := time.Since(begun); took > 2500*time.Millisecond || !got.exit.Proven ||
+		!slices.Equal(got.exit.Survivors, []int{p.Pid}) {
+		t.Errorf("after %s got %+v", took, got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +36,8 @@ type Pool struct {
 	config   SupervisorConfig
 	cgroups  cgroupPool
 	children childRegistry
+	// endSignals ends the goroutine that receives SIGCHLD.
+	endSignals func()
 
 	mu       sync.Mutex
 	closed   bool
@@ -49,15 +52,41 @@ type Pool struct {
 
 // NewPool returns a pool without supervisors. Prestart adds some before the first call.
 func NewPool(config SupervisorConfig) *Pool {
-	return &Pool{
+	p := &Pool{
 		config: config, cgroups: cgroupPool{create: config.Cgroup},
 		children: childRegistry{subreaper: config.Subreaper, supervisors: map[int]struct{}{}},
 		all:      map[*supervisor]struct{}{}, detached: map[*supervisor]struct{}{},
 	}
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, unix.SIGCHLD)
+	p.endSignals = sync.OnceFunc(func() {
+		signal.Stop(changed)
+		close(changed)
+	})
+	p.wg.Go(func() { p.continueStopped(changed) })
+	return p
+}
+
+// continueStopped continues supervisors that another process has stopped: their calls would hang
+// until their timeout.
+func (p *Pool) continueStopped(changed <-chan os.Signal) {
+	for range changed {
+		p.mu.Lock()
+		for s := range p.all {
+			var info unix.Siginfo
+			err := unix.Waitid(unix.P_PID, s.proc.Pid, &info, unix.WSTOPPED|unix.WNOHANG, nil)
+			if err == nil && info.Signo != 0 {
+				_ = s.proc.Signal(unix.SIGCONT)
+			}
+		}
+		p.mu.Unlock()
+	}
 }
 
 // Start runs a process and returns when the kernel has executed its program. It fails with a
-// *StartError, ErrClosed, or the cause of ctx; then no process runs. ctx bounds the start alone.
+// *StartError, ErrClosed, or the cause of ctx; then no process runs or will run. If the supervisor
+// was lost during the start it fails with ErrLost or ErrAbandoned, and a process may have run. ctx
+// bounds the start alone: a start that succeeds while ctx ends returns the process.
 func (p *Pool) Start(ctx context.Context, spec Spec) (*Process, error) {
 	files, streams, err := newStreams(spec)
 	if err != nil {
@@ -97,22 +126,63 @@ func (p *Pool) run(ctx context.Context, spec Spec, files ChildFiles, streams str
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("start a process: %w", context.Cause(ctx))
+	}
 	if err := files.prepareForChild(spec.User); err != nil {
 		return nil, &StartError{Step: StepFork, Err: err}
 	}
-	alone := p.count()
-	s, err := p.send(body, files)
-	if err != nil {
-		alone()
-		return nil, err
+	if spec.Permit == nil {
+		if spec.Permit, err = NewPermit(); err != nil {
+			return nil, err
+		}
+		defer func() { _ = spec.Permit.Close() }()
 	}
-	pid, err := s.accepted(ctx)
+	alone := p.count()
+	s, pid, err := p.startSupervised(ctx, body, append(files.files(), spec.Permit))
 	if err != nil {
 		alone()
-		p.recycleAfterFailure(s, err)
 		return nil, err
 	}
 	return p.watchExit(s, pid, streams, alone), nil
+}
+
+// startSupervised starts a process under an idle supervisor. If that does not respond, it is killed
+// before it has started anything, and a new one is used. The permit is the last of files.
+func (p *Pool) startSupervised(ctx context.Context, body []byte, files []*os.File,
+) (s *supervisor, pid int, err error) {
+	permit := files[len(files)-1]
+	for idle := true; ; idle = false {
+		if s, idle, err = p.send(idle, body, files); err != nil {
+			return nil, 0, err
+		}
+		pid, err = s.accepted(ctx, permit, idle)
+		switch {
+		case err == nil:
+			return s, pid, nil
+		case idle && errors.Is(err, ErrLost) && p.replaceable(s, permit):
+		default:
+			p.recycleAfterFailure(s, err)
+			return nil, 0, err
+		}
+	}
+}
+
+// replaceable waits for the end of a lost supervisor, and reports whether it has started nothing.
+// Others that are idle may be stopped too, so they are released.
+func (p *Pool) replaceable(s *supervisor, permit *os.File) bool {
+	if permitTaken(permit) {
+		return false
+	}
+	p.killSupervisor(s)
+	p.mu.Lock()
+	others := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	for _, other := range others {
+		p.release(other)
+	}
+	return !permitTaken(permit)
 }
 
 // count counts a call that starts. The caller must call alone at the end of the call; it reports
@@ -142,21 +212,22 @@ func (p *Pool) enter() bool {
 	return !p.closed
 }
 
-// send passes the start to a supervisor. It skips idle supervisors that have died.
-func (p *Pool) send(body []byte, files ChildFiles) (*supervisor, error) {
-	passed := files.files()
+// send passes the start to a supervisor, an idle one if there is one and idle is set. It skips idle
+// supervisors that have died.
+func (p *Pool) send(idle bool, body []byte, files []*os.File,
+) (s *supervisor, wasIdle bool, err error) {
 	for {
-		s, fresh, err := p.take()
+		s, wasIdle, err = p.take(idle)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if err = s.send(msgStart, body, passed[:]...); err == nil {
-			return s, nil
+		if err = s.send(msgStart, body, files...); err == nil {
+			return s, wasIdle, nil
 		}
 		p.release(s)
-		if fresh {
+		if !wasIdle {
 			err = fmt.Errorf("send the start to a new supervisor: %w", err)
-			return nil, &StartError{Step: StepFork, Err: err}
+			return nil, false, &StartError{Step: StepFork, Err: err}
 		}
 	}
 }
@@ -195,11 +266,7 @@ func (p *Pool) forget(s *supervisor) bool {
 // waitSupervisor waits until a supervisor has exited, kills it after timeout, and kills what it
 // left. proven reports whether survivors are known.
 func (p *Pool) waitSupervisor(s *supervisor, timeout time.Duration) (survivors []int, proven bool) {
-	kill := time.AfterFunc(timeout, func() { _ = s.proc.Kill() })
-	state, err := s.proc.Wait()
-	kill.Stop()
-	p.children.remove(s.proc.Pid)
-	clean := err == nil && state.Success()
+	clean := p.reap(s, timeout)
 	survivors, proven = p.cgroups.killAndPut(s.cgroup, clean)
 	if clean || proven && len(survivors) == 0 && !p.config.Subreaper {
 		return survivors, proven
@@ -208,6 +275,31 @@ func (p *Pool) waitSupervisor(s *supervisor, timeout time.Duration) (survivors [
 		return orphans, true
 	}
 	return survivors, proven
+}
+
+// reapTimeout bounds the wait for the end of a supervisor after KILL. A tracer can hold its zombie.
+const reapTimeout = 200 * time.Millisecond
+
+// reap waits until a supervisor has exited, kills it after timeout, and reports whether it exited
+// by itself after it had ended its call.
+func (p *Pool) reap(s *supervisor, timeout time.Duration) (clean bool) {
+	exited := make(chan bool, 1)
+	go func() { // ends with the supervisor's zombie
+		state, err := s.proc.Wait()
+		p.children.remove(s.proc.Pid)
+		exited <- err == nil && state.Success()
+	}()
+	select {
+	case clean = <-exited:
+		return clean
+	case <-time.After(timeout):
+	}
+	_ = s.proc.Kill()
+	select {
+	case <-exited:
+	case <-time.After(reapTimeout):
+	}
+	return false
 }
 
 // killSupervisor kills a lost supervisor and what it left. proven reports whether survivors are
@@ -238,6 +330,7 @@ func (p *Pool) Close() {
 	for _, s := range open {
 		p.release(s)
 	}
+	p.endSignals()
 	p.wg.Wait()
 	p.children.killOrphans()
 	p.cgroups.close()
@@ -285,22 +378,23 @@ func (p *Pool) Prestart(n int) error {
 	return nil
 }
 
-// take returns the supervisor that became idle last, else a new one.
-func (p *Pool) take() (s *supervisor, fresh bool, err error) {
+// take returns the supervisor that became idle last, if there is one and idle is set, else a new
+// one.
+func (p *Pool) take(idle bool) (s *supervisor, wasIdle bool, err error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return nil, false, ErrClosed
 	}
-	if n := len(p.idle); n > 0 {
+	if n := len(p.idle); n > 0 && idle {
 		s = p.idle[n-1]
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
-		return s, false, nil
+		return s, true, nil
 	}
 	p.mu.Unlock()
 	s, err = p.spawn()
-	return s, true, err
+	return s, false, err
 }
 
 // put keeps a supervisor that proved that nothing of its call is left.
@@ -420,13 +514,14 @@ func (c *childRegistry) remove(pid int) {
 }
 
 // killOrphans kills what killed supervisors left: all children of this program that are no
-// supervisors, with their descendants. It returns the pids that are still there after killTimeout.
-// proven is false where the children cannot be told from others, or are not listed by the kernel.
+// supervisors, with their descendants. It returns the pids that are still there after
+// orphanKillTimeout. proven is false where the children cannot be told from others, are not listed
+// by the kernel, or may be hidden from this program.
 func (c *childRegistry) killOrphans() (survivors []int, proven bool) {
 	if !c.subreaper || !childrenAreListed() {
 		return nil, false
 	}
-	deadline := time.Now().Add(killTimeout)
+	deadline := time.Now().Add(orphanKillTimeout)
 	interval := 200 * time.Microsecond
 	// the kernel's list may omit a child while others end, so it must be empty twice
 	for empty := 0; empty < 2; {
@@ -443,7 +538,7 @@ func (c *childRegistry) killOrphans() (survivors []int, proven bool) {
 		time.Sleep(interval)
 		interval = min(interval*2, 50*time.Millisecond)
 	}
-	return nil, true
+	return nil, !canHideProcesses()
 }
 
 // orphans returns the children that are no supervisors.

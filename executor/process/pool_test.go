@@ -18,8 +18,8 @@ func TestIdleSupervisorsExpire(t *testing.T) {
 		t.Fatalf("%d are idle, want %d and a timer", len(p.idle), maxIdleSupervisors+3)
 	}
 	first := p.idle[0]
-	if s, fresh, err := p.take(); err != nil || fresh || s == first {
-		t.Errorf("take returns %v (new: %v), %v: want the one that was put last", s, fresh, err)
+	if s, idle, err := p.take(true); err != nil || !idle || s == first {
+		t.Errorf("take returns %v (idle: %v), %v: want the one that was put last", s, idle, err)
 	} else {
 		p.put(s)
 	}

@@ -126,7 +126,7 @@ func (p *Process) Stop(grace time.Duration) {
 		return
 	}
 	_ = p.sup.proc.Signal(syscall.SIGCONT) // it may be stopped
-	deadline := time.Now().Add(grace + 2*killTimeout)
+	deadline := time.Now().Add(grace + reportTimeout)
 	if p.stopTimer != nil {
 		if p.stopDeadline.Before(deadline) {
 			return
@@ -212,9 +212,11 @@ func WrapStartError(err error, dir string) error {
 	case errors.Is(err, ErrClosed):
 		return dray.Errorf(dray.CodeShuttingDown, "start a process: %w", err).
 			WithHint("repeat the call when the daemon runs again")
-	case errors.Is(err, ErrLost):
-		return dray.Errorf(dray.CodeAgentLost, "the process may have started: %w", err).
-			WithHint("something killed the supervisor: check what the call did before you repeat it")
+	case errors.Is(err, ErrLost), errors.Is(err, ErrAbandoned):
+		return &UnconfirmedError{
+			Err: dray.Errorf(dray.CodeAgentLost, "the process may have started: %w", err).
+				WithHint("something killed the supervisor: check what the call did before you repeat it"),
+		}
 	case !errors.As(err, &start):
 		return err
 	}
@@ -258,16 +260,16 @@ type Exit struct {
 	Kept []int
 	// OOM is whether the kernel killed the leader because memory ran out.
 	OOM dray.OOM
-	// Survivors are the pids of processes that were still there five seconds after KILL.
+	// Survivors are the pids of processes that were still there 1.2 seconds after KILL.
 	Survivors []int
-	// Proven reports whether Survivors is complete. It is false only with ErrLost.
+	// Proven reports whether Survivors is complete: the kernel has reported that no descendant is
+	// left, or those that are left are listed.
 	Proven bool
 
 	unknown       bool // how the leader ended
 	tracerBlocked bool // the supervisor waits for a tracer, and serves no other call
 }
 
-// packExit does not pack Proven, which the pool decides.
 func packExit(f *pack.Fields, e *Exit) {
 	pack.Int(f, &e.Code)
 	pack.Int(f, &e.Signal)
@@ -275,6 +277,7 @@ func packExit(f *pack.Fields, e *Exit) {
 	pack.List(f, &e.Kept, pack.NoLimit, pack.Int)
 	pack.Int(f, &e.OOM)
 	pack.List(f, &e.Survivors, pack.NoLimit, pack.Int)
+	pack.Bool(f, &e.Proven)
 	pack.Bool(f, &e.unknown)
 	pack.Bool(f, &e.tracerBlocked)
 }

@@ -23,8 +23,8 @@ import (
 const superviseArg = "supervise-for-test"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == traceArg {
-		traceForTest(os.Args[2])
+	if len(os.Args) == 3 && (os.Args[1] == traceArg || os.Args[1] == interruptArg) {
+		traceForTest(os.Args[1], os.Args[2])
 		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == superviseArg {

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -32,6 +33,8 @@ type Spec struct {
 	Terminal *dray.TerminalSize
 	// Memory bounds the address space of the process and of each descendant, in bytes. 0 is no bound.
 	Memory uint64
+	// Permit allows the start (NewPermit). The caller closes it. If it is nil, the pool creates one.
+	Permit *os.File
 }
 
 // Credential is a user, with all supplementary groups.
@@ -103,6 +106,7 @@ const (
 	StepUser                 // changes to the user
 	StepFork                 // creates the process and its streams
 	StepTerminal
+	StepPermit // takes the permit
 )
 
 // StartError is the error of a start. No process runs.
@@ -125,6 +129,8 @@ func (e *StartError) Error() string {
 		doing = "start a process"
 	case StepTerminal:
 		doing = "create a terminal"
+	case StepPermit:
+		doing = "start a process whose call has ended"
 	}
 	return fmt.Sprintf("cannot %s: %v", doing, e.Err)
 }
@@ -143,9 +149,23 @@ var (
 	ErrTraced = errors.New("exit status unknown: the process is held by a tracer (ptrace)")
 	// ErrLost is returned if the supervisor of the process was killed.
 	ErrLost = errors.New("the supervisor of the process was killed")
+	// ErrAbandoned is returned by a start that was given up when the process may have started.
+	ErrAbandoned = errors.New("the call ended while its process was being started")
 	// ErrClosed is returned by a start on a closed pool.
 	ErrClosed = errors.New("the process pool is closed")
 )
+
+// UnconfirmedError is the error of a start whose process may run or have run. Survivors is what is
+// known of it.
+type UnconfirmedError struct {
+	Err       error
+	Survivors dray.Survivors
+}
+
+func (e *UnconfirmedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnconfirmedError) Unwrap() error { return e.Err }
 
 // packStartError packs only the errno of the cause.
 func packStartError(f *pack.Fields, e *StartError) {
@@ -160,13 +180,14 @@ func packStartError(f *pack.Fields, e *StartError) {
 // Code returns the dray code of the error.
 func (e *StartError) Code() dray.Code {
 	switch {
+	case IsResourceLimit(e.Err):
+		return dray.CodeLimitExceeded
 	case e.Step == StepDir:
 		return dray.CodeBadCwd
 	case e.Step == StepUser:
 		return dray.CodeBadUser
-	case e.Step == StepTerminal && !isAny(e.Err, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,
-		syscall.ENOMEM):
-		return dray.CodeHelperMissing // no limit of the system was reached
+	case e.Step == StepTerminal && !errors.Is(e.Err, syscall.ENOSPC): // all terminals are in use
+		return dray.CodeHelperMissing
 	case e.NotFound():
 		return dray.CodeExecutableNotFound
 	case e.Step == StepExec && !errors.Is(e.Err, syscall.E2BIG):
@@ -174,6 +195,12 @@ func (e *StartError) Code() dray.Code {
 	default:
 		return dray.CodeLimitExceeded
 	}
+}
+
+// IsResourceLimit reports whether an error means that the system or a limit of this process has no
+// more processes, fds or memory.
+func IsResourceLimit(err error) bool {
+	return isAny(err, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN)
 }
 
 func isAny(err error, numbers ...syscall.Errno) bool {

@@ -25,7 +25,7 @@ const enlargeThreshold = 256 << 10
 // ChildFiles are the tool's ends of its three streams.
 type ChildFiles struct{ Stdin, Stdout, Stderr *os.File }
 
-func (e ChildFiles) files() [3]*os.File { return [3]*os.File{e.Stdin, e.Stdout, e.Stderr} }
+func (e ChildFiles) files() []*os.File { return []*os.File{e.Stdin, e.Stdout, e.Stderr} }
 
 // Close closes the files that are not nil.
 func (e ChildFiles) Close() {
@@ -78,8 +78,9 @@ func NewPipes() (*Pipes, error) {
 	in, out, errOut := pipes[0], pipes[1], pipes[2]
 	return &Pipes{
 		Child: ChildFiles{
-			os.NewFile(uintptr(in[0]), "stdin"), os.NewFile(uintptr(out[1]), "stdout"),
-			os.NewFile(uintptr(errOut[1]), "stderr"),
+			Stdin:  os.NewFile(uintptr(in[0]), "stdin"),
+			Stdout: os.NewFile(uintptr(out[1]), "stdout"),
+			Stderr: os.NewFile(uintptr(errOut[1]), "stderr"),
 		},
 		Stdin:  nonblockingFile(in[1], "stdin"),
 		Stdout: NewOutput(nonblockingFile(out[0], "stdout")),
@@ -243,7 +244,7 @@ func newTerminalStreams(size dray.TerminalSize) (ChildFiles, streams, error) {
 		_ = t.master.SetWriteDeadline(time.Now()) // blocked writers fail
 		screen.Finish()
 	}
-	return ChildFiles{t.slave, t.slave, t.slave}, streams{
+	return ChildFiles{Stdin: t.slave, Stdout: t.slave, Stderr: t.slave}, streams{
 		stdin: t, stdout: screen, stderr: noStream{}, terminal: t, finish: finish, close: t.close,
 	}, nil
 }

@@ -70,7 +70,7 @@ type supervisorLoop struct {
 func (s *supervisorLoop) serveCall(body []byte, fds []int) (clean bool, err error) {
 	defer linux.CloseAll(fds)
 	var spec Spec
-	if err := pack.Decode(body, &spec, packSpec); err != nil || len(fds) != 3 {
+	if err := pack.Decode(body, &spec, packSpec); err != nil || len(fds) != maxPassed {
 		return false, errMalformed
 	}
 	ooms := s.memory.read()

@@ -56,9 +56,16 @@ var never = time.Unix(1<<40, 0)
 // zombies until then.
 const watchDelay = 20 * time.Millisecond
 
-// killTimeout bounds the wait for processes to end after KILL. A process that is still there then
-// is blocked in the kernel.
-const killTimeout = 5 * time.Second
+// A call that is stopped is answered at most 2.5 s after its grace, whatever runs in it.
+const (
+	// killTimeout bounds the wait of a supervisor for processes to end after KILL. A process that is
+	// still there then is blocked in the kernel.
+	killTimeout = 1200 * time.Millisecond
+	// reportTimeout bounds the wait of the pool for the report of that.
+	reportTimeout = killTimeout + 200*time.Millisecond
+	// orphanKillTimeout bounds the wait for what a killed supervisor left.
+	orphanKillTimeout = time.Second
+)
 
 // Between two rounds of KILL the supervisor waits, longer each time. The first round finds most
 // processes and they end meanwhile; the next one finds what they forked. The wait is also longer
@@ -310,6 +317,7 @@ func (r *supervisedCall) superviseDetached() {
 func (r *supervisedCall) exit() Exit {
 	e := Exit{
 		Leftover: r.leftover, Kept: r.kept, Survivors: r.survivors, tracerBlocked: r.tracerBlocked,
+		Proven: r.empty || len(r.kept) > 0 || len(r.survivors) > 0 || !canHideProcesses(),
 	}
 	if r.oom {
 		e.OOM = dray.OOMLikely // the pool knows whether it is certain

@@ -169,13 +169,38 @@ func (s *supervisor) sendFDs(b []byte, fds []int, wait bool) (n int, err error) 
 	return n, err
 }
 
-// accepted waits for the reply to a start.
-func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
+const (
+	// claimTimeout bounds the time until an idle supervisor takes the permit of a start.
+	claimTimeout = time.Second
+	// abandonTimeout bounds the wait for the reply of a supervisor that has taken the permit of a
+	// start which is not wanted any more.
+	abandonTimeout = time.Second
+)
+
+// accepted waits for the reply to a start. When ctx ends, it takes the permit, so that nothing is
+// started, and fails with the cause of ctx. If the supervisor was faster, its reply counts. An idle
+// supervisor that does not respond is killed.
+func (s *supervisor) accepted(ctx context.Context, permit *os.File, idle bool,
+) (pid int, err error) {
 	s.replied = false
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
+	if idle {
+		defer time.AfterFunc(claimTimeout, func() {
+			if !permitTaken(permit) {
+				_ = s.proc.Kill()
+			}
+		}).Stop()
+	}
+	abandoned, received := make(chan bool, 1), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { abandoned <- s.abandon(permit, received) })
 	kind, body, err := receiveMessage(s.reader)
+	close(received)
 	if !stop() {
-		return 0, fmt.Errorf("start a process: %w", context.Cause(ctx))
+		if <-abandoned {
+			return 0, fmt.Errorf("start a process: %w", context.Cause(ctx))
+		}
+		if err != nil {
+			return 0, ErrAbandoned
+		}
 	}
 	failure := &StartError{}
 	switch {
@@ -194,13 +219,28 @@ func (s *supervisor) accepted(ctx context.Context) (pid int, err error) {
 	return pid, err
 }
 
+// abandon reports whether it has taken the permit of a start. If the supervisor has it already, it
+// has abandonTimeout to reply.
+func (s *supervisor) abandon(permit *os.File, received <-chan struct{}) bool {
+	if TakePermit(permit) {
+		_ = s.conn.Close()
+		return true
+	}
+	select {
+	case <-received:
+	case <-time.After(abandonTimeout):
+		_ = s.proc.Kill()
+	}
+	return false
+}
+
 // exited waits for the end of the call.
 func (s *supervisor) exited() (Exit, error) {
 	kind, body, err := receiveMessage(s.reader)
 	if err != nil || kind != msgExited {
 		return Exit{}, ErrLost
 	}
-	exit := Exit{Proven: true}
+	var exit Exit
 	err = pack.Decode(body, &exit, packExit)
 	return exit, err
 }

@@ -14,11 +14,12 @@ import (
 // Protocols that this build supports. Every change of a frame or a message needs a new number,
 // because messages contain no field names.
 //
+//	5  a start needs a permit
 //	4  the agent listens and the daemon connects; Start has a call, and Exited its results
 //	3  messages are packed; 1 and 2 were never released
 const (
-	MinProtocol = 4
-	MaxProtocol = 4
+	MinProtocol = 5
+	MaxProtocol = 5
 )
 
 // magic starts a connection. A shell or an error message in place of a peer differs from it.

@@ -48,7 +48,9 @@ type Start struct {
 	// RemoveResults is a directory of Exited.Results to remove. Nothing is started then.
 	RemoveResults string
 	// PassedFDs reports that the process's stdin, stdout and stderr were passed as fds with the
-	// message. No channel is used then. It needs a Socket.
+	// message. No channel is used then. It needs a Socket. On a Socket the permit of the start is
+	// passed as the last fd. Without one the agent asks with Reply.Ready immediately before the start,
+	// so that a start whose call has ended does not happen.
 	PassedFDs bool
 }
 
@@ -98,14 +100,17 @@ func packProbe(f *pack.Fields, p *Probe) {
 
 // Request is a later message of the daemon. One field is set.
 type Request struct {
+	// Go allows the start, in reply to Reply.Ready.
+	Go     bool
 	Signal int
-	// Stop ends the process and its descendants.
+	// Stop ends the process and its descendants, or prevents its start.
 	Stop *Stop
 	// Resize changes the size of the process's terminal.
 	Resize *dray.TerminalSize
 }
 
 func (r *Request) fields(f *pack.Fields) {
+	pack.Bool(f, &r.Go)
 	pack.Int(f, &r.Signal)
 	pack.Optional(f, &r.Stop, packStop)
 	pack.Optional(f, &r.Resize, packSize)
@@ -118,15 +123,18 @@ type Stop struct {
 
 func packStop(f *pack.Fields, s *Stop) { pack.Int(f, &s.Grace) }
 
-// Reply is a message of the agent. The first one is Started or Failed. Exited follows Started,
-// unless the agent is lost.
+// Reply is a message of the agent. Ready comes first if no permit was passed, then Started or
+// Failed. Exited follows Started, unless the agent is lost.
 type Reply struct {
+	// Ready asks for Request.Go.
+	Ready   bool
 	Started *Started
 	Failed  *Failed
 	Exited  *Exited
 }
 
 func (r *Reply) fields(f *pack.Fields) {
+	pack.Bool(f, &r.Ready)
 	pack.Optional(f, &r.Started, packStarted)
 	pack.Optional(f, &r.Failed, packFailed)
 	pack.Optional(f, &r.Exited, packExited)

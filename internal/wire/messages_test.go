@@ -27,8 +27,9 @@ func messages() []wire.Message {
 			Grace: 2 * time.Second, KeepLeftovers: true, Terminal: size, PassedFDs: true,
 			Call: "id", RemoveResults: "/dev/shm/x/1",
 		},
-		&wire.Request{Signal: 15, Stop: &wire.Stop{Grace: time.Second}, Resize: size},
+		&wire.Request{Go: true, Signal: 15, Stop: &wire.Stop{Grace: time.Second}, Resize: size},
 		&wire.Reply{
+			Ready: true,
 			Started: &wire.Started{
 				PID:      1 << 22,
 				Warnings: []string{"w"},
