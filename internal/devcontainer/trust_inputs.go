@@ -37,7 +37,8 @@ const (
 //   - that model, after askCompose,
 //   - the directories of local features,
 //   - files of the workspace that initializeCommand, which runs on the host, and runArgs name,
-//   - the directory that is mounted, which a repository above the workspace can move.
+//   - the directory that is mounted, which a repository above the workspace can move,
+//   - where the symlinks lead to that mounts of the workspace's directories name.
 //
 // The absence of a file is recorded, so that its appearance is a change. Images, features from a
 // registry, the build context, and files that a covered program reads or runs are not covered.
@@ -50,6 +51,8 @@ type trustInputs struct {
 	walkedDirs map[string]bool
 	// content has each file of which the content counts too, nil if it does not exist.
 	content map[string][]byte
+	// sources are paths of the workspace that mounts may name, with where their symlinks lead to.
+	sources map[string]string
 	// features are the metadata of local features by their directory.
 	features map[string]entry
 	// folders are the directories that were added recursively.
@@ -72,6 +75,7 @@ func collectTrustInputs(ctx context.Context, loc Location) (*trustInputs, error)
 	f := &trustInputs{
 		loc: canonical, files: map[string]string{}, walkedDirs: map[string]bool{},
 		content: map[string][]byte{}, features: map[string]entry{}, folders: map[string]bool{},
+		sources: map[string]string{},
 	}
 	if f.file, err = readConfig(canonical); err != nil {
 		return nil, err
@@ -85,6 +89,8 @@ func collectTrustInputs(ctx context.Context, loc Location) (*trustInputs, error)
 	f.addFolders()
 	f.addBuild()
 	f.addCommands()
+	values := f.file.values
+	f.addSources([]any{values["mounts"], values["workspaceMount"], values["runArgs"]})
 	if err := f.failure(); err != nil {
 		return nil, err
 	}
@@ -109,6 +115,7 @@ func (f *trustInputs) askCompose(ctx context.Context, compose Compose) error {
 	f.model, err = f.compose.model(ctx, compose)
 	f.fail(err)
 	f.bindDockerfiles(f.model)
+	f.addSources(f.model.values)
 	return f.failure()
 }
 
@@ -145,6 +152,12 @@ func (f *trustInputs) hash() string {
 	for _, path := range slices.Sorted(maps.Keys(f.files)) {
 		field(path)
 		field(f.files[path])
+	}
+	for _, path := range slices.Sorted(maps.Keys(f.sources)) {
+		if f.sources[path] != path {
+			field(path)
+			field(f.sources[path])
+		}
 	}
 	if f.model.text != "" {
 		field(f.model.project)

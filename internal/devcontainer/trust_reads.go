@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Reads returns the paths of the trust inputs that `up` uses on the host, so that nobody may change
@@ -37,6 +39,11 @@ func (f *trustInputs) bind(a *Approval) {
 		delete(paths, a.root)
 		paths[filepath.Dir(a.root)] = true
 	}
+	for _, source := range f.sources {
+		for hop := range strings.SplitSeq(source, "\x00") {
+			paths[filepath.Dir(hop)] = true
+		}
+	}
 	if f.readOnHost() {
 		for path := range f.files {
 			addHops(paths, path)
@@ -62,6 +69,22 @@ func (f *trustInputs) readOnHost() bool {
 	}
 	return values["initializeCommand"] != nil || values["build"] != nil ||
 		values["dockerFile"] != nil || isCompose(values) || f.files[lockFile(f.loc.Config)] != "absent"
+}
+
+// addSources adds the paths of the workspace among the words of mounts. The engine follows their
+// symlinks when a container starts, and a tool can put a symlink to "/" where a directory was.
+func (f *trustInputs) addSources(value any) {
+	for _, word := range commandWords(value) {
+		for path := range strings.SplitSeq(word, ":") {
+			path, err := f.expand(path)
+			if _, ok := lexical.Rel(f.loc.Workspace, path); err != nil || !ok {
+				continue
+			}
+			hops := map[string]bool{}
+			addHops(hops, path)
+			f.sources[filepath.Clean(path)] = strings.Join(slices.Sorted(maps.Keys(hops)), "\x00")
+		}
+	}
 }
 
 // hardLinked reports whether a file has another name, by which a container that cannot reach this
