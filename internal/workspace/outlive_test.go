@@ -12,7 +12,8 @@ import (
 	"github.com/dray-dev/dray/internal/enginetest"
 )
 
-const composeConfig = `{"dockerComposeFile": "compose.yml", "service": "app", "workspaceFolder": "/work"}`
+const composeConfig = `{"dockerComposeFile": "compose.yml", "service": "app",
+	"workspaceFolder": "/work"}`
 
 // composeFile creates no network, which would outlive the containers.
 const composeFile = `
@@ -53,6 +54,16 @@ func useOnce(t *testing.T, dir, state string, trust bool) (id string) {
 	return id
 }
 
+// useCompose2 makes the docker CLI find compose 2, where scripts/setup has installed it.
+func useCompose2(t *testing.T) {
+	t.Helper()
+	dir := os.Getenv("DRAY_TEST_COMPOSE2")
+	if dir == "" {
+		enginetest.SkipMissing(t, "compose 2 is not installed: DRAY_TEST_COMPOSE2 is not set")
+	}
+	t.Setenv("DOCKER_CONFIG", dir)
+}
+
 // upByHand runs `devcontainer up`, as a user does without dray, and returns the container.
 func (w fixture) upByHand(dir string) string {
 	w.t.Helper()
@@ -81,13 +92,18 @@ func TestContainersOutliveState(t *testing.T) {
 		},
 	}
 	for kind, config := range map[string]string{
-		"image": `{"image": "` + busybox + `", "runArgs": ["--network=none"]}`, "compose": composeConfig,
+		"image":   `{"image": "` + busybox + `", "runArgs": ["--network=none"]}`,
+		"compose": composeConfig, "compose 2": composeConfig,
 	} {
 		for what, loseState := range lose {
 			t.Run(kind+" "+what, func(t *testing.T) {
+				if kind == "compose 2" {
+					useCompose2(t)
+				}
 				w := newFixture(t, Config{})
 				dir := w.project(config)
-				if err := os.WriteFile(filepath.Join(dir, "compose.yml"), []byte(composeFile), 0o600); err != nil {
+				compose := filepath.Join(dir, "compose.yml")
+				if err := os.WriteFile(compose, []byte(composeFile), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				state := filepath.Join(t.TempDir(), "state")
