@@ -67,7 +67,7 @@ func useCompose2(t *testing.T) {
 // upByHand runs `devcontainer up`, as a user does without dray, and returns the container.
 func (w fixture) upByHand(dir string) string {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.t.Context(), w.cfg.CLI, "up", "--workspace-folder", dir, //nolint:gosec // the test's own
+	cmd := exec.CommandContext(w.t.Context(), w.cfg.CLI, "up", "--workspace-folder", dir,
 		"--buildkit", "never")
 	out, err := cmd.Output()
 	var result struct{ Outcome, ContainerID string }
@@ -88,7 +88,7 @@ func TestContainersOutliveState(t *testing.T) {
 			return state + "-moved", os.Rename(state, state+"-moved")
 		},
 		"of another user": func(state string) (string, error) {
-			return state + "-new", exec.Command("chown", "-R", "4711:4711", state).Run() //nolint:gosec,noctx // the test's own
+			return state + "-new", exec.Command("chown", "-R", "4711:4711", state).Run() //nolint:noctx // it ends soon
 		},
 	}
 	for kind, config := range map[string]string{
