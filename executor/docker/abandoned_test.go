@@ -122,8 +122,8 @@ func (discardSink) Started()                   {}
 func (discardSink) Progress(_, _ string)       {}
 func (discardSink) Output(dray.Stream, []byte) {}
 
-// A tool with CAP_SYS_ADMIN that leaves its cgroup, by a mount of its own, and kills the agent,
-// outlives its call. The survivors are then unknown, and not none (EX-09).
+// A tool with CAP_SYS_ADMIN that leaves its cgroup, by a mount of its own, and kills the agent
+// and its supervisor outlives its call. The survivors are then unknown, and not none (EX-09).
 func TestSurvivorsAreUnknownAfterLeavingTheCgroup(t *testing.T) {
 	e := newEngineWith(t, docker.Options{Transport: docker.TransportSocket, Lease: time.Hour})
 	box := runContainer(t, e, debian, func(_ *container.Config, h *container.HostConfig) {
@@ -133,7 +133,7 @@ func TestSurvivorsAreUnknownAfterLeavingTheCgroup(t *testing.T) {
 	env := environment(t, e, box, agent.Spec{})
 	p := begin(t, env, `mkdir /tmp/cg && mount -t cgroup2 none /tmp/cg && (
 		echo 0 >/tmp/cg/cgroup.procs && echo ready && exec setsid sleep 613 >/dev/null 2>&1 <&1) &
-		read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9); exec sleep 612`)
+		read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9) $PPID; exec sleep 612`)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	exit, err := p.Wait()
 	runs := strings.Contains(commands(t, box.ID), "sleep 613")

@@ -17,7 +17,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -190,6 +189,8 @@ func (h *Host) enter(dir string) (*os.File, error) {
 	switch {
 	case failure == nil:
 		return nil, denied("no tool may run on the host in %s: it is outside host.roots", dir)
+	case process.IsResourceLimit(failure):
+		return nil, resourceLimit("enter the working directory "+dir, failure)
 	case errors.Is(failure, fs.ErrNotExist):
 		return nil, dray.Errorf(dray.CodeBadCwd, "the working directory %s does not exist", dir).
 			WithHint("use a cwd that exists")
@@ -202,6 +203,12 @@ func (h *Host) enter(dir string) (*os.File, error) {
 func denied(format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeDenied, format, args...).
 		WithHint("add the directory to host.roots in the configuration, or run the tool in a container")
+}
+
+func resourceLimit(doing string, err error) *dray.Error {
+	return dray.Errorf(dray.CodeLimitExceeded, "%s: %w", doing, err).
+		WithHint("the daemon has no more file descriptors: run fewer calls at once, or raise its " +
+			"limit (ulimit -n)")
 }
 
 func openBeneath(root, rel string) (*os.File, error) {
@@ -241,6 +248,8 @@ func (e *environment) Files(_ context.Context, root string) (dray.Files, error) 
 func openFiles(path, name string) (*files.Local, error) {
 	local, err := files.Open(path)
 	switch {
+	case process.IsResourceLimit(err):
+		return nil, resourceLimit("open the directory "+name, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, dray.Errorf(dray.CodeBadCwd, "the directory %s does not exist", name).
 			WithHint("use a workspace or cwd that exists")
@@ -297,18 +306,6 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec, results strin
 // fixedPath is the PATH of tools, whatever the daemon's own is. host.env may name PATH to pass
 // that.
 const fixedPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// isForbiddenEnv reports whether a variable could make a caller run code on the host or redirect
-// its tools (EX-06). PATH and HOME are included: they determine which program a configured tool
-// runs.
-func isForbiddenEnv(name string) bool {
-	switch name {
-	case "", "BASH_ENV", "ENV", "PAGER", "PATH", "HOME":
-		return true
-	}
-	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "GIT_") ||
-		strings.HasPrefix(name, "DOCKER_") || strings.ContainsAny(name, "=\x00")
-}
 
 // home returns the private HOME of a workspace, which it creates with mode 0700.
 func (h *Host) home(dir string) (string, error) {
