@@ -69,8 +69,10 @@ func (u *upTest) clean() {
 		{[]string{"network", "ls", "-q", "--filter", project}, []string{"network", "rm"}},
 		{[]string{"image", "ls", "-q", "--filter", "reference=vsc-" + filepath.Base(u.loc.Workspace) +
 			"-*"}, []string{"image", "rm", "-f"}},
-		{[]string{"image", "ls", "-q", "--filter", "reference=" + filepath.Base(u.loc.Workspace) +
-			"_devcontainer*"}, []string{"image", "rm", "-f"}},
+		{[]string{
+			"image", "ls", "--format", "{{.Repository}}", "--filter", "reference=" +
+				filepath.Base(u.loc.Workspace) + "_devcontainer*",
+		}, []string{"image", "rm"}}, // by name: the id can be that of the test image
 	} {
 		for id := range strings.FieldsSeq(u.docker(list.list...)) {
 			u.docker(append(list.remove, id)...)
