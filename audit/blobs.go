@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // blobRef names the file of a value that is too long for a row.
@@ -28,13 +29,21 @@ func (r *blobRef) name() sql.NullString {
 
 // blobStore stores content-addressed files in one directory: the name of a file is the SHA-256 of
 // its content.
-type blobStore struct{ dir string }
+type blobStore struct {
+	dir string
+	// timeout bounds the wait for the disk; a write that the kernel does not end goes on.
+	timeout time.Duration
+	writes  chan struct{} // has a value for each write
+}
+
+// maxWrites bounds the writes that wait for a disk that does not respond: each keeps a thread.
+const maxWrites = 64
 
 const newPrefix = ".new-"
 
 // openBlobs creates the directory, private to its owner, and removes files that a crash left
 // incomplete.
-func openBlobs(dir string) (*blobStore, error) {
+func openBlobs(dir string, timeout time.Duration) (*blobStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the captures directory: %w", err)
 	}
@@ -53,19 +62,41 @@ func openBlobs(dir string) (*blobStore, error) {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // a leftover only takes space
 		}
 	}
-	return &blobStore{dir: dir}, nil
+	return &blobStore{dir: dir, timeout: timeout, writes: make(chan struct{}, maxWrites)}, nil
 }
 
-// put stores data. When it returns, the content and its name are on disk.
+// put stores data. When it returns, the content and its name are on disk. It fails with errTimedOut
+// if the disk does not respond in time.
 func (f *blobStore) put(data []byte) (*blobRef, error) {
 	ref := &blobRef{SHA256: fmt.Sprintf("%x", sha256.Sum256(data)), Bytes: int64(len(data))}
+	timer := time.NewTimer(f.timeout)
+	defer timer.Stop()
+	select {
+	case f.writes <- struct{}{}:
+	case <-timer.C:
+		return nil, errTimedOut
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- f.store(ref, data)
+		<-f.writes
+	}()
+	select {
+	case err := <-done:
+		return ref, err
+	case <-timer.C:
+		return nil, errTimedOut
+	}
+}
+
+func (f *blobStore) store(ref *blobRef, data []byte) error {
 	if !f.contains(ref) {
 		if err := f.write(ref, data); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	// An existing file is synced too: another call may have renamed it just now.
-	return ref, syncDir(f.dir)
+	return syncDir(f.dir)
 }
 
 // contains reports whether the content is stored. A file gets its name when it is complete; the

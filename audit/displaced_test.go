@@ -3,8 +3,10 @@ package audit
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -145,4 +147,62 @@ func TestDisplacedFilesReturnNoResult(t *testing.T) {
 		t.Errorf("the late begin record has the end %+v", rec.Error)
 	}
 	checkLog(t, s)
+}
+
+// A disk that does not respond bounds no call by more than the write timeout, also where its input
+// is a file (AU-01).
+func TestFrozenCapturesRefuseCalls(t *testing.T) {
+	opts := impatient(t.TempDir())
+	freeze := mountExt4(t, opts.CapturesDir)
+	s := open(t, opts)
+	thaw := freeze()
+	inv := newInvocation("exec")
+	inv.Input = longJSON(maxInline + 1)
+	if e := refused(t, s, inv); !strings.Contains(e.Message, errTimedOut.Error()) {
+		t.Errorf("a call with a long input: %v", e)
+	}
+	run(t, s, newInvocation("exec"), exited(0))
+	res := exited(0)
+	res.Output = longJSON(maxInline + 2)
+	if got := run(t, s, newInvocation("exec"), res); got.Output != nil || got.Error == nil ||
+		!strings.Contains(got.Error.Message, errTimedOut.Error()) {
+		t.Errorf("a call with a long output: %+v", got)
+	}
+	thaw()
+	for range cap(s.blobs.writes) { // until what still waits has ended
+		s.blobs.writes <- struct{}{}
+	}
+	for range cap(s.blobs.writes) {
+		<-s.blobs.writes
+	}
+	run(t, s, inv, exited(0))
+	checkLog(t, s)
+}
+
+// mountExt4 mounts a new file system of its own at dir, until the end of the test. freeze makes
+// every write to it wait until thaw.
+func mountExt4(t *testing.T, dir string) (freeze func() (thaw func())) {
+	t.Helper()
+	must(t, os.Mkdir(dir, 0o700))
+	image := filepath.Join(t.TempDir(), "ext4")
+	for _, line := range [][]string{
+		{"truncate", "--size=16M", image}, {"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, dir},
+	} {
+		if out, err := exec.Command(line[0], line[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("%v: %v: %s", line, err, out)
+		}
+	}
+	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return func() func() {
+		frozen, err := os.Open(dir)
+		must(t, err)
+		const fiFreeze, fiThaw = 0xC0045877, 0xC0045878
+		must(t, unix.IoctlSetInt(int(frozen.Fd()), fiFreeze, 0))
+		thaw := sync.OnceFunc(func() {
+			must(t, unix.IoctlSetInt(int(frozen.Fd()), fiThaw, 0))
+			must(t, frozen.Close())
+		})
+		t.Cleanup(thaw)
+		return thaw
+	}
 }

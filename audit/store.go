@@ -23,7 +23,8 @@ type Options struct {
 	// Log receives failed writes and panics; nil discards them.
 	Log *zap.Logger
 	// WriteTimeout bounds how long a call waits for the commit of its begin or end record while the
-	// database is locked or full, or the disk does not respond. 0 means 15 s.
+	// database is locked or full, or the disk does not respond. Half of it, before that, bounds the
+	// wait for a file in CapturesDir. 0 means 15 s.
 	WriteTimeout time.Duration
 }
 
@@ -76,7 +77,7 @@ func (s *Store) openFiles(ctx context.Context, opts Options) (err error) {
 	if err := createPrivate(s.path); err != nil {
 		return err
 	}
-	if s.blobs, err = openBlobs(opts.CapturesDir); err != nil {
+	if s.blobs, err = openBlobs(opts.CapturesDir, s.writeTimeout/2); err != nil {
 		return err
 	}
 	if s.write, err = openWriter(ctx, s.path); err != nil {
