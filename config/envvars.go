@@ -32,6 +32,11 @@ func isReservedVar(name string) bool {
 	return name == "DRAY_STATE" || name == "DRAY_CONFIG" || strings.HasPrefix(name, "DRAY_TEST_")
 }
 
+// IsVariable reports whether an environment variable configures the daemon.
+func IsVariable(name string) bool {
+	return strings.HasPrefix(name, "DRAY_") && (name == "DRAY_CONFIG" || !isReservedVar(name))
+}
+
 // variables returns the settings of the environment, and its variables of single entries by key.
 func (l *loader) variables() (layer map[string]value, entries map[string][]entryEnvVar) {
 	layer, entries = map[string]value{}, map[string][]entryEnvVar{}

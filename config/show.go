@@ -2,6 +2,8 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -34,6 +36,16 @@ func (c *Config) Settings() []Setting {
 		}
 	}
 	return l.all
+}
+
+// Digest returns a short hash of all effective values except secrets. Two programs with the same
+// digest have the same configuration.
+func (c *Config) Digest() string {
+	h := sha256.New()
+	for _, s := range c.Settings() {
+		fmt.Fprintf(h, "%q %q\n", s.Key, fmt.Sprint(s.Value))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // fieldOf returns the field of a key: Limits.MaxTimeout for limits.max_timeout.

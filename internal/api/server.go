@@ -49,7 +49,7 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-// Config has the dependencies of a server. All are required except Ready.
+// Config has the dependencies of a server. All are required except Ready and ConfigDigest.
 type Config struct {
 	Intake     *call.Intake
 	Calls      *call.Registry
@@ -66,6 +66,9 @@ type Config struct {
 	Ready func(context.Context) error
 	// Version is the version of the daemon, for /openapi.json and the Dray-Version header.
 	Version string
+	// ConfigDigest is the digest of the daemon's configuration, for the Dray-Config header, with which
+	// commands find out that they have another one. Empty: no header.
+	ConfigDigest string
 }
 
 // AuditReader reads the audit log; *[audit.Store] implements it.
@@ -255,6 +258,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r, body := withBodyDeadline(t, r)
 	defer body.drain(t, r, 2*s.cfg.MaxBody)
 	w.Header().Set("Dray-Version", s.cfg.Version)
+	if s.cfg.ConfigDigest != "" {
+		w.Header().Set("Dray-Config", s.cfg.ConfigDigest)
+	}
 	if err := checkRequest(r); err != nil {
 		s.fail(t, err)
 		return

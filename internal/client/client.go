@@ -50,8 +50,13 @@ type Client struct {
 	// has another version, with the daemon's pid (0 if unknown).
 	Version           string
 	OnVersionMismatch func(version string, pid int)
+	// Config is the digest of the caller's configuration. OnConfigMismatch, if set, is called once if
+	// the daemon has another one.
+	Config           string
+	OnConfigMismatch func(pid int)
 
 	mismatchOnce sync.Once
+	configOnce   sync.Once
 	http         *http.Client
 	dialer       dialer
 
@@ -185,6 +190,7 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 		return nil, c.transportError(req.Context(), err)
 	}
 	c.checkVersion(resp.Header.Get(versionHeader))
+	c.checkConfig(resp.Header.Get(configHeader))
 	if resp.StatusCode < http.StatusMultipleChoices {
 		return resp, nil
 	}
@@ -200,6 +206,16 @@ func (c *Client) checkVersion(daemon string) {
 		return
 	}
 	c.mismatchOnce.Do(func() { c.OnVersionMismatch(daemon, peerPID(c.dialer.socket)) })
+}
+
+// configHeader contains the digest of the daemon's configuration.
+const configHeader = "Dray-Config"
+
+func (c *Client) checkConfig(daemon string) {
+	if c.OnConfigMismatch == nil || daemon == "" || daemon == c.Config {
+		return
+	}
+	c.configOnce.Do(func() { c.OnConfigMismatch(peerPID(c.dialer.socket)) })
 }
 
 // transportError returns the error of a request without a response. The cause of a cancelled

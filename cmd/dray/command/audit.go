@@ -139,8 +139,9 @@ func newAuditList(a *app) *cobra.Command {
 		{"environment", "environment", "only calls that ran in this `kind`: host or container"},
 		{"container", "container", "only calls in this `container`"},
 		{"plan", "plan_id", "only calls of this plan `id`"},
-		{"since", "since", "only calls since this `time`: RFC 3339, a date, or a duration such as 2h"},
-		{"until", "until", "only calls until this `time`"},
+		{"since", "since", "only calls since this `time`: a duration such as 2h or 1d, or YYYY-MM-DD[THH:MM:SS], in " +
+			"local time or with an offset"},
+		{"until", "until", "only calls until this `time`, as for --since"},
 		{"q", "q", "only calls whose text contains these `words`"},
 		cursorFlag,
 	}, (*client.Client).Invocations, a.printInvocations)
@@ -169,6 +170,8 @@ func endOf(rec dray.Record) string {
 	switch {
 	case rec.Reason == "", exited && rec.Status == dray.StatusSucceeded:
 		return string(rec.Status)
+	case rec.Reason == dray.ReasonInterrupted:
+		return string(rec.Reason)
 	case exited && *rec.ExitCode != 0:
 		return "exit " + strconv.Itoa(*rec.ExitCode)
 	case rec.Reason == dray.ReasonSignalled && rec.Signal != nil:

@@ -3,6 +3,7 @@ package command
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -304,6 +305,8 @@ func (a *app) withClient(do func(*client.Client) error) error {
 	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon to respond ...") }
 	c.Version = thisBuild().Version
 	c.OnVersionMismatch = a.warnVersion
+	c.Config = cfg.Digest()
+	c.OnConfigMismatch = a.warnConfig
 	return do(c)
 }
 
@@ -316,12 +319,51 @@ func (a *app) warnVersion(daemon string, pid int) {
 }
 
 func versionMismatch(daemon string, pid int) string {
-	stop := "stop it"
-	if pid != 0 {
-		stop = fmt.Sprintf("stop it with kill %d", pid)
-	}
 	return fmt.Sprintf("dray: warning: the daemon has version %s, this command %s; "+
-		"%s, and the next command starts the new one", escapeLine(daemon), thisBuild().Version, stop)
+		"%s, and the next command starts the new one", escapeLine(daemon), thisBuild().Version,
+		stopHint(pid))
+}
+
+func stopHint(pid int) string {
+	if pid == 0 {
+		return "stop it"
+	}
+	return fmt.Sprintf("stop it with kill %d", pid)
+}
+
+// warnConfig warns that the running daemon has another configuration: on a terminal, and wherever
+// this command was given one that has no effect.
+func (a *app) warnConfig(pid int) {
+	given := configSources(a.config, os.Environ())
+	if given == "" && !isTerminal(a.err) {
+		return
+	}
+	fmt.Fprintf(a.err, "dray: warning: %s no effect on the daemon that runs, which keeps its "+
+		"configuration; %s, and the next command starts one with this configuration\n",
+		cmp.Or(given, "changes of the configuration file have"), stopHint(pid))
+}
+
+// configSources names the flag and the variables that configure this command, with a verb, or
+// returns "".
+func configSources(flag string, environ []string) string {
+	var names []string
+	if flag != "" {
+		names = append(names, "--config")
+	}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if config.IsVariable(name) && value != "" {
+			names = append(names, name)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return names[0] + " has"
+	default:
+		return strings.Join(names, ", ") + " have"
+	}
 }
 
 // load reads the configuration like the daemon does. A command uses only the socket from it, but it

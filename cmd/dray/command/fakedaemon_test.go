@@ -80,8 +80,8 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 			MaxTimeout: cfg.Limits.MaxTimeout,
 		},
 		Calls: calls, Audit: store, Tools: registry, Workspaces: fakeWorkspaces{string(cfg.State)},
-		Captures: captures, Log: log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
-		Version: thisBuild().Version,
+		Captures: captures, Log: log, MaxBody: cfg.Server.MaxBody,
+		BodyDir: string(cfg.State), Version: thisBuild().Version, ConfigDigest: cfg.Digest(),
 	})
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func (f *callFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.DurationVar(&f.timeout, "timeout", 0, "maximum `time` of the call, such as 90s")
 	flags.StringVar(&f.leftovers, "leftovers", "",
-		"processes left running when the tool exits: `mode` kill (default) or keep")
+		"what happens to processes left running when the tool exits, a `mode`: kill (default) or keep")
 	flags.BoolVar(&f.rewrite, "rewrite", false, "rewrite container paths in text output to host paths")
 	flags.BoolVar(&f.noRewrite, "no-rewrite", false, "do not rewrite paths in text output")
 	flags.StringArrayVar(&f.sync, "sync", nil,

@@ -166,29 +166,58 @@ func unsafeInJSON(r rune) bool {
 	return r >= 0x7f && isControlRune(r) && r != utf8.RuneError
 }
 
-// parseTime returns the time given by a flag as RFC 3339. The flag takes RFC 3339, a date, or a
-// duration before now.
-func parseTime(flag, s string) (string, error) {
-	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
-		return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), nil
-	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t.UTC().Format(time.RFC3339Nano), nil
-	}
-	if t, err := time.ParseInLocation(time.DateOnly, s, time.Local); err == nil {
-		return t.UTC().Format(time.RFC3339Nano), nil
-	}
-	return "", usagef("invalid time %q for --%s", s, flag).
-		WithHint("use RFC 3339, YYYY-MM-DD, or a duration such as 90m")
+// timeLayouts are the forms of a time in a flag. Without an offset it is in the local time zone.
+var timeLayouts = []string{
+	time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04",
+	time.DateTime, "2006-01-02 15:04", time.DateOnly,
 }
 
-// localTime formats a time in the local time zone, to the second.
+// parseTime returns the time given by a flag as RFC 3339: one of timeLayouts, or a duration before
+// now.
+func parseTime(flag, s string) (string, error) {
+	if ago, ok := parseAgo(s); ok {
+		return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), nil
+	}
+	for _, layout := range timeLayouts {
+		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
+			return t.UTC().Format(time.RFC3339Nano), nil
+		}
+	}
+	return "", usagef("invalid time %q for --%s", s, flag).
+		WithHint("use a duration such as 90m or 1d, or YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS in local time " +
+			"or with an offset")
+}
+
+// parseAgo parses a duration that may begin with a number of weeks or days, such as 1d12h.
+func parseAgo(s string) (time.Duration, bool) {
+	var total time.Duration
+	for _, unit := range []struct {
+		name string
+		time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		number, rest, ok := strings.Cut(s, unit.name)
+		if n, err := strconv.ParseUint(number, 10, 16); ok && err == nil {
+			total += time.Duration(n) * unit.Duration //nolint:gosec // 16 bits
+			s = rest
+		}
+	}
+	if s == "" && total > 0 {
+		return total, true
+	}
+	d, err := time.ParseDuration(s)
+	return total + d, err == nil && d >= 0
+}
+
+// localTime formats a time in the local time zone with its offset, to the second.
 func localTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Local().Format(time.DateTime)
+	return t.Local().Format(time.RFC3339)
 }
+
+// preciseTime is localTime to the nanosecond.
+func preciseTime(t time.Time) string { return t.Local().Format(time.RFC3339Nano) }
 
 // recordSections returns the description of a call: the call, its route, its input, its results.
 func recordSections(rec dray.Record) []section {
@@ -216,12 +245,17 @@ func callSection(rec dray.Record) section {
 	if rec.Signal != nil {
 		s.add("signal", fmt.Sprintf("%s (%d)", rec.Signal.Name, rec.Signal.Number))
 	}
-	s.add("started", rec.StartedAt.Format(time.RFC3339Nano))
+	s.add("started", preciseTime(rec.StartedAt))
 	if rec.EndedAt != nil {
-		s.add("ended", rec.EndedAt.Format(time.RFC3339Nano))
-		if ms := rec.DurationMS; ms != nil {
-			s.add("duration", formatMillis(*ms))
+		ended, duration := preciseTime(*rec.EndedAt), "unknown"
+		if rec.Reason == dray.ReasonInterrupted {
+			ended = "unknown, before " + ended
 		}
+		if ms := rec.DurationMS; ms != nil {
+			duration = formatMillis(*ms)
+		}
+		s.add("ended", ended)
+		s.add("duration", duration)
 	}
 	if ms := rec.Metadata.QueuedMS; ms > 0 {
 		s.add("queued", formatMillis(ms))
@@ -325,7 +359,7 @@ func captureSection(title string, c dray.StreamSummary) section {
 	}
 	size := fmt.Sprintf("%d bytes", c.TotalBytes)
 	if c.Truncated {
-		size += fmt.Sprintf(", the first %d captured", c.KeptBytes)
+		size += fmt.Sprintf(", truncated: only the first %d were captured (limits.capture)", c.KeptBytes)
 	}
 	if c.Rewritten != nil {
 		size += fmt.Sprintf(", %d paths rewritten", c.Rewritten.Paths)

@@ -209,7 +209,7 @@ func withoutListedReasons(e *dray.Error, report *dray.SyncReport) *dray.Error {
 }
 
 // printOutputs reports the declared outputs of a call: refused ones and errors always, synced ones
-// on a terminal only, as elsewhere stderr carries the tool's bytes.
+// on a terminal or if the caller asked for them, as elsewhere stderr carries the tool's bytes.
 func (a *app) printOutputs(rec dray.Record) {
 	report := rec.Metadata.Sync
 	if report == nil || rec.Tool == "sync" { // its end is reported by printSync
@@ -220,13 +220,16 @@ func (a *app) printOutputs(rec dray.Record) {
 		a.printError(withoutListedReasons(report.Error, report))
 		return
 	}
-	if !isTerminal(a.err) {
+	if !isTerminal(a.err) && len(rec.Sync) == 0 {
 		return
 	}
 	for _, f := range report.Files[:min(len(report.Files), maxOutputs)] {
 		fmt.Fprintf(a.err, "dray: %s %s\n", escapeLine(string(f.Action)), escapeLine(f.Path))
 	}
-	fmt.Fprintln(a.err, "dray: "+syncSummary(report))
+	for _, t := range report.Targets[:min(len(report.Targets), maxOutputs)] {
+		fmt.Fprintf(a.err, "dray: %s is at %s\n", escapeLine(t.Source), escapeLine(t.Path))
+	}
+	fmt.Fprintf(a.err, "dray: %s (call %s)\n", syncSummary(report), escapeLine(rec.ID))
 }
 
 // explainSync reports why a sync failed.

@@ -1,0 +1,84 @@
+package command
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// Flags take times as people write them: without an offset they are local.
+func TestParseTime(t *testing.T) {
+	local := func(hour, minute, second int) time.Time {
+		return time.Date(2026, 11, 22, hour, minute, second, 0, time.Local)
+	}
+	for text, want := range map[string]time.Time{
+		"2026-11-22": local(0, 0, 0), "2026-11-22T09:08": local(9, 8, 0),
+		"2026-11-22T09:08:07": local(9, 8, 7), "2026-11-22 09:08": local(9, 8, 0),
+		"2026-11-22 09:08:07":       local(9, 8, 7),
+		"2026-11-22T09:08:07+05:00": time.Date(2026, 11, 22, 4, 8, 7, 0, time.UTC),
+		"2026-11-22T09:08Z":         time.Date(2026, 11, 22, 9, 8, 0, 0, time.UTC),
+	} {
+		if got, err := parseTime("since", text); err != nil || got != want.UTC().Format(time.RFC3339Nano) {
+			t.Errorf("%s is %s, want %s: %v", text, got, want.UTC(), err)
+		}
+	}
+	for text, want := range map[string]time.Duration{
+		"1d": 24 * time.Hour, "1d12h": 36 * time.Hour, "2w": 14 * 24 * time.Hour, "1w1d": 8 * 24 * time.Hour,
+		"90m": 90 * time.Minute, "0s": 0,
+	} {
+		if got, ok := parseAgo(text); !ok || got != want {
+			t.Errorf("%s is %v, want %v", text, got, want)
+		}
+	}
+	for _, text := range []string{"", "d", "1", "-1h", "1d-1h", "1h1d", "1.5d", "yesterday", "9:08", "99999999d"} {
+		if got, err := parseTime("since", text); err == nil {
+			t.Errorf("%q is %s", text, got)
+		}
+	}
+}
+
+// Printed times have the local zone, and can be given to --since.
+func TestTimesHaveTheirZone(t *testing.T) {
+	at := time.Date(2026, 11, 22, 9, 8, 7, 5, time.FixedZone("", 3600))
+	for _, text := range []string{localTime(at), preciseTime(at)} {
+		got, err := time.Parse(time.RFC3339, text)
+		_, offset := got.Zone()
+		if _, want := at.Local().Zone(); err != nil || offset != want ||
+			!got.Truncate(time.Second).Equal(at.Truncate(time.Second)) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// An interrupted call is shown as such, not by the code of its error, and what is unknown of it is
+// said (AU-03).
+func TestInterruptedCallIsShown(t *testing.T) {
+	ended := time.Now()
+	rec := dray.Record{
+		Status: dray.StatusFailed, Reason: dray.ReasonInterrupted, EndedAt: &ended,
+		Error: dray.Errorf(dray.CodeInternal, "the daemon ended while the call ran"),
+	}
+	if got := endOf(rec); got != "interrupted" {
+		t.Errorf("the list shows %q", got)
+	}
+	text := callSection(rec).String()
+	if !strings.Contains(text, "unknown, before ") || !strings.Contains(text, "duration   unknown") &&
+		!strings.Contains(text, "duration  unknown") {
+		t.Errorf("the record shows %s", text)
+	}
+}
+
+// The warning names what has no effect.
+func TestConfigSources(t *testing.T) {
+	for want, given := range map[string][]string{
+		"": {"", "PATH=/bin", "DRAY_STATE=/s", "DRAY_LIMITS_GRACE="}, "--config has": {"a.yaml"},
+		"DRAY_CONFIG has":                  {"", "DRAY_CONFIG=b.yaml"},
+		"--config, DRAY_LIMITS_GRACE have": {"a.yaml", "DRAY_LIMITS_GRACE=1s"},
+	} {
+		if got := configSources(given[0], given[1:]); got != want {
+			t.Errorf("%v: %q, want %q", given, got, want)
+		}
+	}
+}
