@@ -179,8 +179,8 @@ func (p *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) e
 	return p.changes.write(ctx, tx, seq, e.invocation)
 }
 
-// isRetryable reports whether the same write may succeed later: the file is locked or displaced, the
-// disk is full, or the system refuses for now.
+// isRetryable reports whether the same write may succeed later: the file is locked or displaced,
+// the disk is full, or the system refuses for now.
 func isRetryable(err error) bool {
 	e, ok := errors.AsType[sqlite3.Error](err)
 	return isDisplaced(err) || ok && slices.Contains([]sqlite3.ErrNo{

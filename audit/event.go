@@ -193,7 +193,8 @@ func storeLists(m dray.Metadata, blobs *blobStore) (dray.Metadata, *blobRef, err
 	return m, ref, err
 }
 
-// truncate omits entries of a list, and counts them in addition to those that it had omitted before.
+// truncate omits entries of a list, and counts them in addition to those that it had omitted
+// before.
 func truncate[T any](list *[]T, omitted *int) (more int) {
 	n := min(len(*list), maxInlineEntries)
 	more = len(*list) - n

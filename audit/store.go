@@ -160,7 +160,8 @@ func (s *Store) release(ctx context.Context) error {
 const readyTimeout = time.Second
 
 // Ready returns an error if a begin record could not be committed now: another program has locked
-// the database, the last write failed, or the files were removed, moved or replaced. It writes nothing.
+// the database, the last write failed, or the files were removed, moved or replaced. It writes
+// nothing.
 func (s *Store) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

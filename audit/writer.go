@@ -66,7 +66,9 @@ type writer struct {
 
 // newWriter starts the goroutine; close ends it. The end of ctx does not interrupt a write.
 func newWriter(ctx context.Context, db *sql.DB, files openedFiles, log *zap.Logger) *writer {
-	w := &writer{db: db, files: files, log: log, abort: make(chan struct{}), stopped: make(chan struct{})}
+	w := &writer{
+		db: db, files: files, log: log, abort: make(chan struct{}), stopped: make(chan struct{}),
+	}
 	w.changed = sync.NewCond(&w.mu)
 	go w.run(context.WithoutCancel(ctx))
 	return w

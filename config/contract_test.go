@@ -191,3 +191,12 @@ func TestLongValuesAreTruncated(t *testing.T) {
 		t.Errorf("the error has %d bytes", len(m.String()))
 	}
 }
+
+// A placeholder that is not supported yet is refused by its position, not passed on as text.
+func TestPlaceholdersInArgvAreRefused(t *testing.T) {
+	_, err := source{file: "tools: [{name: t, argv: [cat, 'a${input.x}']}]"}.load()
+	if err == nil || !strings.Contains(err.Error(), "tools[0].argv[1]") ||
+		!strings.Contains(err.Error(), "not supported yet") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -93,6 +93,12 @@ func (r valueReader) argv(v value) []string {
 	if len(argv) > 0 && v.items[0].shape == scalar && v.items[0].text == "" {
 		r.addValue(v.items[0], "is not a program", "write the program's name or path first")
 	}
+	for i, arg := range argv {
+		if strings.Contains(arg, "${input.") {
+			r.addValue(v.items[i], "takes a value of the input, which is not supported yet",
+				"read the input, a JSON object, from stdin")
+		}
+	}
 	return argv
 }
 

@@ -139,8 +139,10 @@ func newAuditList(a *app) *cobra.Command {
 		{"environment", "environment", "only calls that ran in this `kind`: host or container"},
 		{"container", "container", "only calls in this `container`"},
 		{"plan", "plan_id", "only calls of this plan `id`"},
-		{"since", "since", "only calls since this `time`: a duration such as 2h or 1d, or YYYY-MM-DD[THH:MM:SS], in " +
-			"local time or with an offset"},
+		{
+			"since", "since", "only calls since this `time`: a duration such as 2h or 1d, or " +
+				"YYYY-MM-DD[THH:MM:SS], in local time or with an offset",
+		},
 		{"until", "until", "only calls until this `time`, as for --since"},
 		{"q", "q", "only calls whose text contains these `words`"},
 		cursorFlag,

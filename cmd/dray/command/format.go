@@ -197,7 +197,7 @@ func parseAgo(s string) (time.Duration, bool) {
 	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
 		number, rest, ok := strings.Cut(s, unit.name)
 		if n, err := strconv.ParseUint(number, 10, 16); ok && err == nil {
-			total += time.Duration(n) * unit.Duration //nolint:gosec // 16 bits
+			total += time.Duration(n) * unit.Duration
 			s = rest
 		}
 	}
