@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"io"
 
@@ -71,7 +72,7 @@ type Spec struct {
 // starts its processes.
 func (s Spec) Capabilities(c Container, transport, channel string) dray.Capabilities {
 	metadata := c.Metadata
-	metadata.WorkspaceFolder, metadata.User = s.WorkspaceFolder, s.User
+	metadata.WorkspaceFolder, metadata.User = s.WorkspaceFolder, cmp.Or(s.User, "root")
 	metadata.ConfigHash, metadata.Transport, metadata.Channel = s.ConfigHash, transport, channel
 	return dray.Capabilities{
 		Kind: dray.KindContainer, WorkspaceFolder: s.WorkspaceFolder, Mounts: s.Mounts,

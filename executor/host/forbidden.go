@@ -28,6 +28,8 @@ var forbiddenEnvPrefixes = []string{
 }
 
 func isForbiddenEnv(name string) bool {
-	return name == "" || strings.ContainsAny(name, "=\x00") || slices.Contains(forbiddenEnv, name) ||
-		slices.ContainsFunc(forbiddenEnvPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return name == "" || strings.ContainsAny(name, "=\x00") ||
+		slices.Contains(forbiddenEnv, name) ||
+		slices.ContainsFunc(forbiddenEnvPrefixes,
+			func(p string) bool { return strings.HasPrefix(name, p) })
 }

@@ -251,6 +251,9 @@ func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
 		warnings = append(warnings, "the workspace is not trusted, so these variables of the host are "+
 			"empty: "+strings.Join(res.LocalEnvNames, ", "))
 	}
+	if res.User == "root" && c.User == "" {
+		res.User = "" // the engine's default, uid 0, which needs no name in /etc/passwd
+	}
 	return agent.Spec{
 		User: res.User, WorkspaceFolder: res.WorkspaceFolder, RemoteEnv: res.RemoteEnv,
 		Probe: string(res.Probe), ConfigHash: res.ConfigHash, Mounts: r.mounts(req, c, res.Mounts),
