@@ -17,7 +17,7 @@ type Tools interface {
 // Router decides where a call runs, without side effects. The route that it returns with an error
 // contains the rules that were evaluated.
 type Router interface {
-	Route(inv dray.Invocation, need dray.Requirement) (dray.Route, error)
+	Route(ctx context.Context, inv dray.Invocation, need dray.Requirement) (dray.Route, error)
 }
 
 // RouteChecker checks whether a call could start where its route leads, without side effects.
@@ -90,7 +90,7 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 			return dray.Route{}, nil, err
 		}
 	}
-	route, routeErr = in.Router.Route(inv, tool.Environment)
+	route, routeErr = in.Router.Route(ctx, inv, tool.Environment)
 	if routeErr == nil {
 		routeErr = in.Environments.Check(ctx, route, inv, tool.StartsProcess)
 	}
@@ -128,7 +128,7 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 	error,
 ) {
 	p := &Prepared{Invocation: inv, Tool: tool}
-	p.Route, p.RouteErr = in.Router.Route(inv, tool.Environment)
+	p.Route, p.RouteErr = in.Router.Route(ctx, inv, tool.Environment)
 	err := p.RouteErr
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
 		err = in.Environments.Check(ctx, p.Route, inv, tool.StartsProcess)

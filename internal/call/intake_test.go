@@ -30,7 +30,7 @@ func (f *fakeIntake) Get(name string) (*dray.Tool, error) {
 	return &f.tool, nil
 }
 
-func (f *fakeIntake) Route(dray.Invocation, dray.Requirement) (dray.Route, error) {
+func (f *fakeIntake) Route(context.Context, dray.Invocation, dray.Requirement) (dray.Route, error) {
 	f.routes++
 	return f.route, f.routeErr
 }

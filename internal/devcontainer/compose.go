@@ -99,7 +99,7 @@ func (c *composeInputs) composeFiles(env []byte) []string {
 // readEnv reads the .env file of a directory. A directory of that name is ignored, as compose does.
 func (c *composeInputs) readEnv(dir string) []byte {
 	path := filepath.Join(dir, ".env")
-	if isDir(path) {
+	if c.isDir(path) {
 		return nil
 	}
 	return c.read(path)

@@ -88,7 +88,7 @@ func (q *composeQuery) makeCopy() error {
 	mkdir := func(dir string) { err = cmp.Or(err, os.MkdirAll(q.copy+dir, 0o700)) }
 	mkdir(q.loc.Workspace)
 	for dir := range q.dirs {
-		if isDir(dir) {
+		if q.isDir(dir) {
 			mkdir(dir)
 		}
 	}

@@ -1,20 +1,18 @@
 package devcontainer
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // entry is a JSON object: a configuration file, or one entry of the metadata label.
@@ -29,8 +27,8 @@ type configFile struct {
 
 // readConfig reads the configuration of a location. An invalid file is container_failed, not
 // no_devcontainer: a call must not run on the host because its configuration is broken.
-func readConfig(loc Location) (configFile, error) {
-	raw, err := readRegular(loc.Config)
+func readConfig(ctx context.Context, loc Location) (configFile, error) {
+	raw, err := linux.UntrustedDir(loc.Workspace).ReadFile(ctx, loc.Config, jsonc.MaxBytes)
 	switch {
 	case isAbsent(err):
 		return configFile{}, dray.Errorf(dray.CodeNoDevcontainer,
@@ -91,48 +89,6 @@ func mountTarget(root string) string {
 func baseName(p string) string {
 	p = strings.TrimRight(p, "/")
 	return p[strings.LastIndexByte(p, '/')+1:]
-}
-
-// errNotRegular is returned for a file that is not regular: a FIFO blocks, a device can be endless.
-var errNotRegular = errors.New("not a regular file")
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
-}
-
-// readRegular reads a regular file of at most jsonc.MaxBytes.
-func readRegular(path string) ([]byte, error) {
-	f, err := openRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // only read
-	data, err := io.ReadAll(io.LimitReader(f, jsonc.MaxBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > jsonc.MaxBytes {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, jsonc.MaxBytes)
-	}
-	return data, nil
-}
-
-// openRegular opens a regular file. It does not block on a FIFO.
-func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: %w", path, errNotRegular)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // parseMetadata parses the metadata label: an array of entries, or one entry. For another value,

@@ -1,14 +1,14 @@
 package devcontainer
 
 import (
+	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // Location is a workspace folder and its configuration file, both absolute and clean. Symlinks are
@@ -25,57 +25,58 @@ var wellKnown = []string{filepath.Join(".devcontainer", "devcontainer.json"), ".
 // Locate finds the configuration of a workspace folder. config, if not empty, is the path of the
 // file, absolute or relative to the workspace; its name must be devcontainer.json or
 // .devcontainer.json. It fails with workspace_not_found, no_devcontainer or invalid_request.
-func Locate(workspace, config string) (Location, error) {
+func Locate(ctx context.Context, workspace, config string) (Location, error) {
 	if !filepath.IsAbs(workspace) {
 		return Location{}, dray.Errorf(dray.CodeInvalidRequest,
 			"the workspace folder %q is not an absolute path", workspace)
 	}
 	workspace = filepath.Clean(workspace)
-	if err := checkFolder(workspace); err != nil {
+	if err := checkFolder(ctx, workspace); err != nil {
 		return Location{}, err
 	}
 	if config != "" {
-		return locateConfig(workspace, config)
+		return locateConfig(ctx, workspace, config)
 	}
-	found, err := configIn(workspace)
+	found, err := configIn(ctx, workspace)
 	if err == nil && found == "" {
-		err = noDevcontainer(workspace)
+		err = noDevcontainer(ctx, workspace)
 	}
 	return Location{Workspace: workspace, Config: found}, err
 }
 
 // FindWorkspace finds the nearest directory with a configuration from dir upwards. It fails with
 // workspace_not_found or no_devcontainer.
-func FindWorkspace(dir string) (Location, error) {
+func FindWorkspace(ctx context.Context, dir string) (Location, error) {
 	if !filepath.IsAbs(dir) {
 		return Location{}, dray.Errorf(dray.CodeInvalidRequest,
 			"the directory %q is not an absolute path", dir)
 	}
-	if err := checkFolder(filepath.Clean(dir)); err != nil {
+	if err := checkFolder(ctx, filepath.Clean(dir)); err != nil {
 		return Location{}, err
 	}
-	folder, found := Nearest(dir, string(filepath.Separator))
+	folder, found := Nearest(ctx, dir, string(filepath.Separator))
 	if !found {
 		return Location{}, dray.Errorf(dray.CodeNoDevcontainer,
 			"no devcontainer configuration in %s or any directory above it", dir).
 			WithHint("create .devcontainer/devcontainer.json in the project, or use --workspace")
 	}
-	return Locate(folder, "")
+	return Locate(ctx, folder, "")
 }
 
 // Nearest returns the nearest directory with a configuration from dir up to root, both included. A
 // directory whose configuration cannot be examined counts: its error is returned where it is used.
-func Nearest(dir, root string) (folder string, ok bool) {
-	return NearestWithKnown(dir, root, func(string) bool { return false })
+func Nearest(ctx context.Context, dir, root string) (folder string, ok bool) {
+	return NearestWithKnown(ctx, dir, root, func(string) bool { return false })
 }
 
 // NearestWithKnown is Nearest for a caller that has known workspaces. A known directory counts
 // without its configuration: a tool in the container must not move the next call to the host by
 // removing the file.
-func NearestWithKnown(dir, root string, known func(folder string) bool) (folder string, ok bool) {
+func NearestWithKnown(ctx context.Context, dir, root string, known func(folder string) bool,
+) (folder string, ok bool) {
 	dir, root = filepath.Clean(dir), filepath.Clean(root)
 	for {
-		if config, err := configIn(dir); config != "" || err != nil || known(dir) {
+		if config, err := configIn(ctx, dir); config != "" || err != nil || known(dir) {
 			return dir, true
 		}
 		parent := filepath.Dir(dir)
@@ -88,24 +89,33 @@ func NearestWithKnown(dir, root string, known func(folder string) bool) (folder 
 
 // configIn returns the configuration file of a directory, or "". It fails if that cannot be
 // examined: treating it as absent would make a call run on the host.
-func configIn(folder string) (string, error) {
-	if dir := filepath.Join(folder, ".devcontainer"); lexists(dir) && !isFolder(dir) {
-		return "", dray.Errorf(dray.CodeContainerFailed, "%s is not a directory", dir).
-			WithHint("make it a directory with a devcontainer.json, or remove it")
+func configIn(ctx context.Context, folder string) (string, error) {
+	workspace := linux.UntrustedDir(folder)
+	dir := filepath.Join(folder, ".devcontainer")
+	if _, err := workspace.Lstat(ctx, dir); err == nil {
+		if info, err := workspace.Stat(ctx, dir); isAbsent(err) || err == nil && !info.IsDir() {
+			return "", dray.Errorf(dray.CodeContainerFailed, "%s is not a directory", dir).
+				WithHint("make it a directory with a devcontainer.json, or remove it")
+		}
 	}
 	unusable := ""
 	for _, name := range wellKnown {
 		path := filepath.Join(folder, name)
-		info, err := os.Stat(path)
+		info, err := workspace.Stat(ctx, path)
+		if isAbsent(err) {
+			if _, linkErr := workspace.Lstat(ctx, path); linkErr != nil {
+				continue
+			}
+		}
 		switch {
 		case err == nil && info.Mode().IsRegular():
 			return path, nil
-		case err == nil || isAbsent(err) && lexists(path):
+		case err == nil || isAbsent(err):
 			unusable = path // the reference ignores it, but runs nothing on the host instead
-		case !isAbsent(err):
+		default:
 			return "", dray.Errorf(dray.CodeContainerFailed,
 				"look for the devcontainer configuration: %w", err).
-				WithHint("make %s readable for the user that the daemon runs as", path)
+				WithHint("make %s a regular file that the daemon's user can read", path)
 		}
 	}
 	if unusable != "" {
@@ -116,18 +126,7 @@ func configIn(folder string) (string, error) {
 	return "", nil
 }
 
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
-}
-
-// lexists reports whether path exists, a symlink without a target included.
-func lexists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-func locateConfig(workspace, config string) (Location, error) {
+func locateConfig(ctx context.Context, workspace, config string) (Location, error) {
 	if !filepath.IsAbs(config) {
 		config = filepath.Join(workspace, config)
 	}
@@ -137,7 +136,7 @@ func locateConfig(workspace, config string) (Location, error) {
 			"the name of %s is not devcontainer.json or .devcontainer.json", config).
 			WithHint("rename the file, or move it to DIR/devcontainer.json")
 	}
-	info, err := os.Stat(config)
+	info, err := linux.UntrustedDir(workspace).Stat(ctx, config)
 	switch {
 	case err != nil && !isAbsent(err):
 		return Location{}, dray.Errorf(dray.CodeContainerFailed,
@@ -150,8 +149,8 @@ func locateConfig(workspace, config string) (Location, error) {
 	return Location{Workspace: workspace, Config: config}, nil
 }
 
-func checkFolder(folder string) error {
-	info, err := os.Stat(folder)
+func checkFolder(ctx context.Context, folder string) error {
+	info, err := linux.UntrustedDir(folder).StatDir(ctx)
 	switch {
 	case err != nil && !isAbsent(err):
 		return dray.Errorf(dray.CodeWorkspaceNotFound, "look at the workspace folder: %w", err)
@@ -165,25 +164,23 @@ func checkFolder(folder string) error {
 	return nil
 }
 
+// maxNamedConfigs bounds the entries of .devcontainer in which a configuration is looked for.
+const maxNamedConfigs = 100
+
 // noDevcontainer returns the error no_devcontainer. Its hint mentions a configuration that must be
 // named, if there is one.
-func noDevcontainer(workspace string) error {
+func noDevcontainer(ctx context.Context, workspace string) error {
 	e := dray.Errorf(dray.CodeNoDevcontainer, "the workspace %s has no devcontainer configuration",
 		workspace)
-	named, _ := filepath.Glob(filepath.Join(globQuote(workspace), ".devcontainer", "*",
-		"devcontainer.json"))
-	if len(named) == 0 {
-		return e.WithHint("create %s", filepath.Join(workspace, wellKnown[0]))
+	dir := linux.UntrustedDir(workspace)
+	entries, _ := dir.ReadDir(ctx, filepath.Join(workspace, ".devcontainer"), maxNamedConfigs)
+	for _, entry := range entries {
+		config := filepath.Join(".devcontainer", entry.Name(), "devcontainer.json")
+		if _, err := dir.Lstat(ctx, filepath.Join(workspace, config)); err == nil {
+			return e.WithHint("select a configuration of .devcontainer: containers.NAME.config: %s", config)
+		}
 	}
-	rel, err := filepath.Rel(workspace, named[0])
-	if err != nil {
-		rel = named[0]
-	}
-	return e.WithHint("select a configuration of .devcontainer: containers.NAME.config: %s", rel)
-}
-
-func globQuote(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+	return e.WithHint("create %s", filepath.Join(workspace, wellKnown[0]))
 }
 
 func isAbsent(err error) bool {

@@ -75,7 +75,7 @@ func TestLocate(t *testing.T) {
 		{folder: "file/.devcontainer.json/x", code: dray.CodeWorkspaceNotFound, hint: "check the path"},
 	} {
 		t.Run(test.folder+" "+test.config, func(t *testing.T) {
-			loc, err := Locate(dir+"/"+test.folder, test.config)
+			loc, err := Locate(t.Context(), dir+"/"+test.folder, test.config)
 			if test.code == "" {
 				want := Location{filepath.Join(dir, test.folder), filepath.Join(dir, test.want)}
 				if err != nil || loc != want {
@@ -89,7 +89,7 @@ func TestLocate(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Locate("relative", ""); dray.CodeOf(err) != dray.CodeInvalidRequest {
+	if _, err := Locate(t.Context(), "relative", ""); dray.CodeOf(err) != dray.CodeInvalidRequest {
 		t.Errorf("a relative workspace: %v", err)
 	}
 }
@@ -104,16 +104,16 @@ func TestFindWorkspace(t *testing.T) {
 		"a": "a", "a/b": "a/b", "a/b/c/d": "a/b",
 		"a/b/../b/c": "a/b",
 	} {
-		if loc, err := FindWorkspace(filepath.Join(dir, from)); err != nil ||
+		if loc, err := FindWorkspace(t.Context(), filepath.Join(dir, from)); err != nil ||
 			loc.Workspace != filepath.Join(dir, want) {
 			t.Errorf("from %s: %v, %v, want %s", from, loc, err, want)
 		}
 	}
-	if _, err := FindWorkspace(dir + "/x/y"); dray.CodeOf(err) != dray.CodeNoDevcontainer ||
+	if _, err := FindWorkspace(t.Context(), dir+"/x/y"); dray.CodeOf(err) != dray.CodeNoDevcontainer ||
 		dray.AsError(err).Hint == "" {
 		t.Errorf("without any configuration: %v", err)
 	}
-	if _, err := FindWorkspace(filepath.Join(dir,
+	if _, err := FindWorkspace(t.Context(), filepath.Join(dir,
 		"gone")); dray.CodeOf(err) != dray.CodeWorkspaceNotFound {
 		t.Errorf("from a folder that does not exist: %v", err)
 	}
@@ -123,10 +123,10 @@ func TestNearestStopsAtRoot(t *testing.T) {
 	dir := tempDir(t)
 	write(t, dir, ".devcontainer.json", "{}")
 	write(t, dir, "a/b/c/file", "")
-	if folder, ok := Nearest(dir+"/a/b/c", filepath.Join(dir, "a")); ok {
+	if folder, ok := Nearest(t.Context(), dir+"/a/b/c", filepath.Join(dir, "a")); ok {
 		t.Errorf("found %s above the root", folder)
 	}
-	if folder, ok := Nearest(dir+"/a/b/c", dir); !ok || folder != dir {
+	if folder, ok := Nearest(t.Context(), dir+"/a/b/c", dir); !ok || folder != dir {
 		t.Errorf("got %s, %v, want the root itself", folder, ok)
 	}
 }
@@ -140,10 +140,10 @@ func TestLocate_UnreadableDirectoryIsAnError(t *testing.T) {
 	if err := os.Symlink(".devcontainer", filepath.Join(dir, ".devcontainer")); err != nil {
 		t.Fatal(err)
 	}
-	if folder, ok := Nearest(dir, dir); !ok || folder != dir {
+	if folder, ok := Nearest(t.Context(), dir, dir); !ok || folder != dir {
 		t.Errorf("got %s, %v: the folder was passed over", folder, ok)
 	}
-	if _, err := Locate(dir, ""); dray.CodeOf(err) != dray.CodeContainerFailed {
+	if _, err := Locate(t.Context(), dir, ""); dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
 }
@@ -153,9 +153,9 @@ func TestReadConfig_InvalidFile(t *testing.T) {
 		"[]":                     "line 1, column 1: the file must hold an object, not an array",
 		"":                       "line 1, column 1: the file holds no value",
 		"\n// only a comment":    "line 2, column 18: the file holds no value",
-		strings.Repeat(" ", 2e6): "larger than",
+		strings.Repeat(" ", 2e6): "too large",
 	} {
-		_, err := readConfig(workspace(t, content))
+		_, err := readConfig(t.Context(), workspace(t, content))
 		if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), want) ||
 			dray.AsError(err).Hint == "" {
 			t.Errorf("%.20q: %v (%s), want %q", content, err, dray.CodeOf(err), want)
@@ -165,12 +165,12 @@ func TestReadConfig_InvalidFile(t *testing.T) {
 	if err := os.Remove(loc.Config); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readConfig(loc); dray.CodeOf(err) != dray.CodeNoDevcontainer {
+	if _, err := readConfig(t.Context(), loc); dray.CodeOf(err) != dray.CodeNoDevcontainer {
 		t.Errorf("a file that is gone: %v", err)
 	}
 	mkfifo(t, loc.Config)
 	// and it did not wait for a writer
-	if _, err := readConfig(loc); dray.CodeOf(err) != dray.CodeContainerFailed {
+	if _, err := readConfig(t.Context(), loc); dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("a FIFO: %v", err)
 	}
 }

@@ -121,7 +121,7 @@ func (u *upTest) up() (UpResult, error) {
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	existing, _ := u.loc.Match(u.containers())
+	existing, _ := u.loc.Match(u.t.Context(), u.containers())
 	return Up(u.t.Context(), UpOptions{
 		CLI: u.cli, State: u.state, Approval: approval, Container: existing, ExtraArgs: []string{"--buildkit", "never"},
 		Env: u.env, Start: execStart,
@@ -131,7 +131,7 @@ func (u *upTest) up() (UpResult, error) {
 // resolve resolves the container that Match chooses.
 func (u *upTest) resolve() (ContainerInfo, ExecConfig) {
 	u.t.Helper()
-	c, ok := u.loc.Match(u.containers())
+	c, ok := u.loc.Match(u.t.Context(), u.containers())
 	if !ok {
 		u.t.Fatal("no container matches")
 	}
@@ -315,7 +315,7 @@ func TestUpAfterFailedOnCreate(t *testing.T) {
 		t.Fatalf("got %v (%s)", err, dray.CodeOf(err))
 	}
 	c, _ := u.resolve()
-	note, found, err := NewUpAttemptStore(u.state).Last(u.loc)
+	note, found, err := NewUpAttemptStore(u.state).Last(t.Context(), u.loc)
 	if err != nil || !found || !note.Incomplete(c) || note.Container != c.ID {
 		t.Fatalf("noted %+v, %v, %v for the container %s", note, found, err, c.ID)
 	}
@@ -373,7 +373,7 @@ func TestUpUsesTrustedConfig(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(u.loc.Workspace, "good")); err != nil {
 		t.Error(err)
 	}
-	c, ok := u.loc.Match(u.containers())
+	c, ok := u.loc.Match(t.Context(), u.containers())
 	if !ok || len(c.Mounts) != 1 || c.Mounts[0].Source != u.loc.Workspace ||
 		c.Labels[LabelConfig] != u.loc.Config {
 		t.Errorf("container %+v", c)

@@ -43,7 +43,7 @@ func workspace(t testing.TB, config string) Location {
 
 func locate(t testing.TB, dir string) Location {
 	t.Helper()
-	loc, err := Locate(dir, "")
+	loc, err := Locate(t.Context(), dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

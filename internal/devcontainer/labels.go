@@ -2,6 +2,7 @@ package devcontainer
 
 import (
 	"cmp"
+	"context"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // The labels of the reference's containers.
@@ -108,8 +110,8 @@ type MountInfo struct {
 // Match selects the container of this location from all containers of the engine, stopped ones
 // included. Containers with both labels precede those without a configuration label, running ones
 // precede others, and newer ones older ones. Containers that are being removed are ignored.
-func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
-	folders, configs := l.labelPaths()
+func (l Location) Match(ctx context.Context, containers []ContainerInfo) (ContainerInfo, bool) {
+	folders, configs := l.labelPaths(ctx)
 	var both, folderOnly []ContainerInfo
 	for _, c := range containers {
 		config := c.Label(LabelConfig)
@@ -132,15 +134,16 @@ func (l Location) Match(containers []ContainerInfo) (ContainerInfo, bool) {
 
 // Owns reports whether a container was given the label of this workspace, for any configuration
 // file (EX-01).
-func (l Location) Owns(c ContainerInfo) bool {
-	folders, _ := l.labelPaths()
+func (l Location) Owns(ctx context.Context, c ContainerInfo) bool {
+	folders, _ := l.labelPaths(ctx)
 	return slices.Contains(folders, c.Label(LabelFolder))
 }
 
 // Impersonated returns a container whose image has the label of this workspace. The reference CLI
 // would take it for the workspace's own.
-func (l Location) Impersonated(containers []ContainerInfo) (c ContainerInfo, ok bool) {
-	folders, _ := l.labelPaths()
+func (l Location) Impersonated(ctx context.Context, containers []ContainerInfo,
+) (c ContainerInfo, ok bool) {
+	folders, _ := l.labelPaths(ctx)
 	i := slices.IndexFunc(containers, func(c ContainerInfo) bool {
 		return c.Status != "removing" && c.Label(LabelFolder) == "" &&
 			slices.Contains(folders, c.Labels[LabelFolder])
@@ -153,9 +156,9 @@ func (l Location) Impersonated(containers []ContainerInfo) (c ContainerInfo, ok 
 
 // withLabelPaths returns the location by the path in the container's labels, which differs from l
 // where there are symlinks. The workspace folder and ${localWorkspaceFolder} depend on that path.
-func (l Location) withLabelPaths(c ContainerInfo) Location {
+func (l Location) withLabelPaths(ctx context.Context, c ContainerInfo) Location {
 	folder := c.Label(LabelFolder)
-	if l == (Location{}) || folder == l.Workspace || !l.Owns(c) {
+	if l == (Location{}) || folder == l.Workspace || !l.Owns(ctx, c) {
 		return l
 	}
 	if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
@@ -178,15 +181,16 @@ func compareContainers(a, b ContainerInfo) int {
 
 // labelPaths returns the possible values of the two labels: the location's paths, and those with
 // symlinks resolved.
-func (l Location) labelPaths() (folders, configs []string) {
+func (l Location) labelPaths(ctx context.Context) (folders, configs []string) {
 	folders, configs = []string{l.Workspace}, []string{l.Config}
-	if folder, err := filepath.EvalSymlinks(l.Workspace); err == nil && folder != l.Workspace {
+	dir := linux.UntrustedDir(l.Workspace)
+	if folder, err := dir.RealPath(ctx, l.Workspace); err == nil && folder != l.Workspace {
 		folders = append(folders, folder)
 		if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
 			configs = append(configs, filepath.Join(folder, rel))
 		}
 	}
-	config, err := filepath.EvalSymlinks(l.Config)
+	config, err := dir.RealPath(ctx, l.Config)
 	if err == nil && !slices.Contains(configs, config) {
 		configs = append(configs, config)
 	}

@@ -76,7 +76,7 @@ func TestMatch(t *testing.T) {
 		{"no labels", []ContainerInfo{{ID: "a", Status: "running"}}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, ok := loc.Match(test.containers)
+			c, ok := loc.Match(t.Context(), test.containers)
 			if c.ID != test.want || ok != (test.want != "") {
 				t.Errorf("got %q, %v, want %q", c.ID, ok, test.want)
 			}
@@ -86,11 +86,11 @@ func TestMatch(t *testing.T) {
 
 func TestOwns(t *testing.T) {
 	loc := workspace(t, "{}")
-	if !loc.Owns(labelled("a", "running", 0, loc.Workspace, "/any")) {
+	if !loc.Owns(t.Context(), labelled("a", "running", 0, loc.Workspace, "/any")) {
 		t.Error("the workspace's own container is refused")
 	}
-	if loc.Owns(labelled("a", "running", 0, loc.Workspace+"2", loc.Config)) ||
-		loc.Owns(ContainerInfo{}) {
+	if loc.Owns(t.Context(), labelled("a", "running", 0, loc.Workspace+"2", loc.Config)) ||
+		loc.Owns(t.Context(), ContainerInfo{}) {
 		t.Error("another's container is taken")
 	}
 }

@@ -60,11 +60,11 @@ type ExecConfig struct {
 // Resolve reads the configuration file and the container's labels and merges them. It fails
 // with no_devcontainer, or with container_failed for an invalid configuration.
 func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
-	in.Location = in.Location.withLabelPaths(in.Container)
+	in.Location = in.Location.withLabelPaths(ctx, in.Container)
 	r := resolver{Input: in}
 	if in.Location != (Location{}) {
 		var err error
-		if r.file, err = readConfig(in.Location); err != nil {
+		if r.file, err = readConfig(ctx, in.Location); err != nil {
 			return ExecConfig{}, err
 		}
 	}

@@ -88,7 +88,7 @@ func (f *trustInputs) notes() []string {
 		notes = append(notes,
 			"initializeCommand runs on this machine; only the listed files that it uses are covered")
 	}
-	if f.root != "" && realPath(f.root) != f.loc.Workspace {
+	if f.root != "" && f.realRoot != f.loc.Workspace {
 		notes = append(notes, "the top of the git work tree is mounted, not only the workspace: "+f.root)
 	}
 	return notes

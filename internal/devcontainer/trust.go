@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // TrustStore records which workspaces may be brought up. `up` runs initializeCommand on the host
@@ -122,14 +123,14 @@ func untrusted(loc Location, record trustRecord) error {
 }
 
 func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval, bool, error) {
-	canonical, err := loc.canonical()
+	canonical, err := loc.canonical(ctx)
 	if err != nil {
 		return Approval{}, false, err
 	}
 	if !slices.Contains(s.alwaysTrusted, canonical.Workspace) {
 		return Approval{}, false, nil
 	}
-	file, err := readConfig(loc)
+	file, err := readConfig(ctx, loc)
 	if err != nil {
 		return Approval{}, false, err
 	}
@@ -215,6 +216,7 @@ func mountFlag(root string) string {
 // TrustFiles are the paths of the trust inputs. Stamp detects a change by times and sizes, without
 // reading them.
 type TrustFiles struct {
+	dir     linux.UntrustedDir
 	files   []string // absent ones included
 	folders []string
 }
@@ -232,6 +234,7 @@ func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, TrustFi
 		return false, TrustFiles{}, err
 	}
 	return true, TrustFiles{
+		dir:     linux.UntrustedDir(loc.Workspace),
 		files:   slices.Sorted(maps.Keys(f.files)),
 		folders: slices.Sorted(maps.Keys(f.folders)),
 	}, nil
@@ -241,18 +244,24 @@ func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, TrustFi
 func (b TrustFiles) Len() int { return len(b.files) + len(b.folders) }
 
 // Stamp returns a text that differs after any of the files has changed, and the time of the latest
-// change. It uses the files' change times, which programs cannot set.
-func (b TrustFiles) Stamp() (state string, latest time.Time) {
-	text := make([]byte, 0, 64*b.Len())
-	look := func(path string, entries bool) {
-		var st syscall.Stat_t
-		text = append(append(text, path...), 0)
-		if syscall.Stat(path, &st) != nil {
-			return
+// change. It uses the files' change times, which programs cannot set. It fails if the files cannot
+// be examined in time.
+func (b TrustFiles) Stamp(ctx context.Context) (state string, latest time.Time, err error) {
+	paths := slices.Concat(b.files, b.folders)
+	if len(paths) == 0 {
+		return "", time.Time{}, nil
+	}
+	stats, err := b.dir.StatAll(ctx, paths)
+	text := make([]byte, 0, 64*len(stats))
+	for i := range stats {
+		st := &stats[i]
+		text = append(append(text, paths[i]...), 0)
+		if st.Mode == 0 {
+			continue // it does not exist
 		}
 		text = strconv.AppendUint(text, uint64(st.Mode&syscall.S_IFMT), 36)
-		if st.Mode&syscall.S_IFMT == syscall.S_IFDIR && !entries {
-			return // only its type counts
+		if st.Mode&syscall.S_IFMT == syscall.S_IFDIR && i < len(b.files) {
+			continue // only its type counts
 		}
 		//nolint:gosec // it only has to differ
 		for _, n := range []int64{int64(st.Ino), st.Size, st.Mtim.Nano(), st.Ctim.Nano()} {
@@ -262,11 +271,5 @@ func (b TrustFiles) Stamp() (state string, latest time.Time) {
 			latest = at
 		}
 	}
-	for _, path := range b.files {
-		look(path, false)
-	}
-	for _, path := range b.folders {
-		look(path, true)
-	}
-	return string(text), latest
+	return string(text), latest, err
 }

@@ -138,7 +138,7 @@ func checkPrivate(file *os.File) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s: %w", file.Name(), errNotRegular)
+		return fmt.Errorf("%s: %w", file.Name(), linux.ErrNotRegular)
 	case !ok || int64(stat.Uid) != int64(os.Geteuid()):
 		return fmt.Errorf("%s belongs to another user", file.Name())
 	case info.Mode().Perm()&0o022 != 0:

@@ -1,17 +1,14 @@
 package devcontainer
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +17,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/devcontainer/jsonc"
 	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // Limits of the trust inputs. A workspace that exceeds them can be trusted only by configuration.
@@ -47,6 +45,7 @@ type trustInputs struct {
 	file configFile
 	// root is what `up` mounts, with symlinks kept; empty for compose
 	root       string
+	realRoot   string // root without symlinks
 	files      map[string]string
 	walkedDirs map[string]bool
 	// content has each file of which the content counts too, nil if it does not exist.
@@ -58,6 +57,9 @@ type trustInputs struct {
 	// folders are the directories that were added recursively.
 	folders map[string]bool
 	bytes   int64
+	// ctx and dir are those of the one operation that the inputs are collected for.
+	ctx context.Context //nolint:containedctx // see above
+	dir linux.UntrustedDir
 	// err is the first error. Nothing is added after it.
 	err error
 	// compose are the files of a compose project, nil for others, and model is what compose makes of
@@ -68,20 +70,23 @@ type trustInputs struct {
 
 // collectTrustInputs reads the trust inputs. It fails if one of them cannot be read.
 func collectTrustInputs(ctx context.Context, loc Location) (*trustInputs, error) {
-	canonical, err := loc.canonical()
+	canonical, err := loc.canonical(ctx)
 	if err != nil {
 		return nil, err
 	}
 	f := &trustInputs{
-		loc: canonical, files: map[string]string{}, walkedDirs: map[string]bool{},
+		ctx: ctx, dir: linux.UntrustedDir(canonical.Workspace), loc: canonical, files: map[string]string{}, walkedDirs: map[string]bool{},
 		content: map[string][]byte{}, features: map[string]entry{}, folders: map[string]bool{},
 		sources: map[string]string{},
 	}
-	if f.file, err = readConfig(canonical); err != nil {
+	if f.file, err = readConfig(ctx, canonical); err != nil {
 		return nil, err
 	}
 	if !isCompose(f.file.values) {
 		if f.root, err = mountRoot(ctx, loc.Workspace); err != nil {
+			return nil, err
+		}
+		if f.realRoot, err = f.dir.RealPath(ctx, f.root); err != nil {
 			return nil, err
 		}
 	}
@@ -122,8 +127,9 @@ func (f *trustInputs) askCompose(ctx context.Context, compose Compose) error {
 func (f *trustInputs) fail(err error) { f.err = cmp.Or(f.err, err) }
 
 // canonical returns the location with symlinks resolved, so that a workspace has one trust.
-func (l Location) canonical() (Location, error) {
-	folder, err := filepath.EvalSymlinks(l.Workspace)
+func (l Location) canonical(ctx context.Context) (Location, error) {
+	dir := linux.UntrustedDir(l.Workspace)
+	folder, err := dir.RealPath(ctx, l.Workspace)
 	if err != nil {
 		return Location{}, dray.Errorf(dray.CodeWorkspaceNotFound,
 			"resolve the workspace folder: %w", err).WithHint("check the path")
@@ -131,7 +137,7 @@ func (l Location) canonical() (Location, error) {
 	if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
 		return Location{Workspace: folder, Config: filepath.Join(folder, rel)}, nil
 	}
-	config, err := filepath.EvalSymlinks(l.Config)
+	config, err := dir.RealPath(ctx, l.Config)
 	if err != nil {
 		return Location{}, dray.Errorf(dray.CodeNoDevcontainer,
 			"resolve the configuration file: %w", err).WithHint("check the path")
@@ -148,7 +154,7 @@ func (f *trustInputs) hash() string {
 	field(f.loc.Workspace)
 	field(f.loc.Config)
 	field(string(f.file.raw))
-	field(realPath(f.root))
+	field(f.realRoot)
 	for _, path := range slices.Sorted(maps.Keys(f.files)) {
 		field(path)
 		field(f.files[path])
@@ -201,6 +207,11 @@ func (f *trustInputs) expand(name string) (string, error) {
 	return out, nil
 }
 
+func (f *trustInputs) isDir(path string) bool {
+	info, err := f.dir.Stat(f.ctx, path)
+	return err == nil && info.IsDir()
+}
+
 func (f *trustInputs) add(path string) {
 	path = filepath.Clean(path)
 	if _, done := f.files[path]; done || f.err != nil {
@@ -222,7 +233,7 @@ func (f *trustInputs) read(path string) []byte {
 	if done || f.err != nil {
 		return content
 	}
-	content, err := readRegular(path)
+	content, err := f.dir.ReadFile(f.ctx, path, jsonc.MaxBytes)
 	if err != nil && !isAbsent(err) {
 		f.fail(err)
 		return nil
@@ -236,7 +247,7 @@ func (f *trustInputs) read(path string) []byte {
 // stateOf returns the hash of a file, that it is absent or a directory, or a symlink's target and
 // its hash.
 func (f *trustInputs) stateOf(path string) (string, error) {
-	info, err := os.Lstat(path)
+	info, err := f.dir.Lstat(f.ctx, path)
 	switch {
 	case isAbsent(err):
 		return "absent", nil
@@ -248,11 +259,11 @@ func (f *trustInputs) stateOf(path string) (string, error) {
 		sum, err := f.digest(path)
 		return "file " + sum, err
 	}
-	target, err := os.Readlink(path)
+	target, err := f.dir.Readlink(f.ctx, path)
 	if err != nil {
 		return "", err
 	}
-	info, err = os.Stat(path)
+	info, err = f.dir.Stat(f.ctx, path)
 	switch {
 	case isAbsent(err):
 		return "link " + target, nil
@@ -267,26 +278,19 @@ func (f *trustInputs) stateOf(path string) (string, error) {
 
 // digest returns the SHA-256 of a regular file, as read returned it.
 func (f *trustInputs) digest(path string) (string, error) {
-	var source io.Reader
-	if content := f.content[path]; content != nil {
-		source = bytes.NewReader(content)
-	} else {
-		file, err := openRegular(path)
+	content := f.content[path]
+	if content == nil {
+		var err error
+		content, err = f.dir.ReadFile(f.ctx, path, maxTrustBytes)
 		if err != nil {
 			return "", err
 		}
-		defer func() { _ = file.Close() }() // only read
-		source = file
 	}
-	h := sha256.New()
-	n, err := io.Copy(h, io.LimitReader(source, maxTrustBytes-f.bytes+1))
-	if err != nil {
-		return "", err
-	}
-	if f.bytes += n; f.bytes > maxTrustBytes {
+	if f.bytes += int64(len(content)); f.bytes > maxTrustBytes {
 		return "", fmt.Errorf("it has more than %d MiB of files", maxTrustBytes>>20)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // addTree adds a directory recursively, or that it is absent.
@@ -295,21 +299,36 @@ func (f *trustInputs) addTree(root string) {
 		return
 	}
 	f.walkedDirs[root] = true
-	if _, err := os.Lstat(root); isAbsent(err) {
+	info, err := f.dir.Lstat(f.ctx, root)
+	switch {
+	case isAbsent(err):
 		f.files[root] = "absent"
+	case err == nil && !info.IsDir():
+		f.add(root)
+	default:
+		f.fail(err)
+		f.addEntries(root)
+	}
+}
+
+func (f *trustInputs) addEntries(dir string) {
+	if f.err != nil {
 		return
 	}
-	f.fail(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir():
-			f.folders[path] = true
-		default:
+	if len(f.folders) >= maxTrustFiles {
+		f.fail(fmt.Errorf("it has more than %d directories", maxTrustFiles))
+		return
+	}
+	f.folders[dir] = true
+	entries, err := f.dir.ReadDir(f.ctx, dir, maxTrustFiles)
+	f.fail(err)
+	for _, entry := range entries {
+		if path := filepath.Join(dir, entry.Name()); entry.IsDir() {
+			f.addEntries(path)
+		} else {
 			f.add(path)
 		}
-		return f.err
-	}))
+	}
 }
 
 // addFolders adds the directory `.devcontainer`, the lock file, and local features.
@@ -384,7 +403,7 @@ func (f *trustInputs) addCommands() {
 // addCommandWord adds the file that a word of a command may name. A directory is recorded like an
 // absent file: `make build` must not lose its trust when a directory of that name appears.
 func (f *trustInputs) addCommandWord(path string) {
-	info, err := os.Stat(path)
+	info, err := f.dir.Stat(f.ctx, path)
 	switch _, done := f.files[path]; {
 	case err == nil && !info.IsDir():
 		f.add(path)

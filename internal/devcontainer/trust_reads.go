@@ -1,8 +1,8 @@
 package devcontainer
 
 import (
+	"context"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,8 +21,8 @@ func (a Approval) Root() string { return a.root }
 
 // Starts reports whether `up` of this approval has made the container, as one of the services of
 // its compose project or as that of the workspace.
-func (a Approval) Starts(c ContainerInfo) bool {
-	if _, ok := a.loc.Match([]ContainerInfo{c}); ok {
+func (a Approval) Starts(ctx context.Context, c ContainerInfo) bool {
+	if _, ok := a.loc.Match(ctx, []ContainerInfo{c}); ok {
 		return true
 	}
 	project := c.Label(LabelComposeProject)
@@ -31,11 +31,11 @@ func (a Approval) Starts(c ContainerInfo) bool {
 
 // bind adds what Reads, Root and Starts return.
 func (f *trustInputs) bind(a *Approval) {
-	a.root = realPath(f.loc.Workspace)
+	a.root = f.loc.Workspace
 	paths := map[string]bool{}
 	if f.root != "" { // its content is used in the container only
-		a.root = realPath(f.root)
-		addHops(paths, f.root)
+		a.root = f.realRoot
+		addHops(f.readlink, paths, f.root)
 		delete(paths, a.root)
 		paths[filepath.Dir(a.root)] = true
 	}
@@ -46,13 +46,13 @@ func (f *trustInputs) bind(a *Approval) {
 	}
 	if f.readOnHost() {
 		for path := range f.files {
-			addHops(paths, path)
-			if hardLinked(path) {
+			addHops(f.readlink, paths, path)
+			if f.hardLinked(path) {
 				a.linked = path
 			}
 		}
 		for path := range f.folders {
-			addHops(paths, path)
+			addHops(f.readlink, paths, path)
 		}
 	}
 	a.reads = slices.Sorted(maps.Keys(paths))
@@ -89,19 +89,24 @@ func (f *trustInputs) addSources(value any) {
 
 // hardLinked reports whether a file has another name, by which a container that cannot reach this
 // one could change it.
-func hardLinked(path string) bool {
-	var st syscall.Stat_t
-	return syscall.Stat(path, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFREG && st.Nlink > 1
+func (f *trustInputs) hardLinked(path string) bool {
+	stats, err := f.dir.StatAll(f.ctx, []string{path})
+	return err == nil && stats[0].Mode&syscall.S_IFMT == syscall.S_IFREG && stats[0].Nlink > 1
 }
+
+// readlinkFunc returns the target of a symlink, like os.Readlink.
+type readlinkFunc = func(name string) (string, error)
+
+func (f *trustInputs) readlink(name string) (string, error) { return f.dir.Readlink(f.ctx, name) }
 
 // maxHops bounds the symlinks of a path, as the kernel does.
 const maxHops = 40
 
 // addHops adds what decides where a path leads to: each symlink on the way and the last path, which
 // has none and need not exist.
-func addHops(paths map[string]bool, path string) {
+func addHops(readlink readlinkFunc, paths map[string]bool, path string) {
 	for range maxHops {
-		link, target := firstLink(path)
+		link, target := firstLink(readlink, path)
 		if link == "" {
 			break
 		}
@@ -112,12 +117,12 @@ func addHops(paths map[string]bool, path string) {
 }
 
 // firstLink returns the first symlink of an absolute path and its target.
-func firstLink(path string) (link, target string) {
+func firstLink(readlink readlinkFunc, path string) (link, target string) {
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
 		}
-		if target, err := os.Readlink(path[:i]); err == nil {
+		if target, err := readlink(path[:i]); err == nil {
 			return path[:i], target
 		}
 	}

@@ -76,7 +76,7 @@ func Up(ctx context.Context, o UpOptions, progress func(phase, message string)) 
 	if err := o.check(); err != nil {
 		return UpResult{}, err
 	}
-	a, err := beginAttempt(o)
+	a, err := beginAttempt(ctx, o)
 	if err != nil {
 		return UpResult{}, err
 	}
@@ -190,8 +190,8 @@ type upAttempt struct {
 	replace bool // the container is incomplete
 }
 
-func beginAttempt(o UpOptions) (*upAttempt, error) {
-	loc, err := o.Approval.loc.canonical()
+func beginAttempt(ctx context.Context, o UpOptions) (*upAttempt, error) {
+	loc, err := o.Approval.loc.canonical(ctx)
 	if err != nil {
 		return nil, err
 	}

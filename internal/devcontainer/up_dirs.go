@@ -66,7 +66,7 @@ func (d upDirs) env(env []string) []string {
 // checkComposeFiles refuses a container whose compose files of the CLI, from an `up` without dray,
 // are where another user could write them: the CLI would read them again.
 func (o UpOptions) checkComposeFiles() error {
-	for path := range strings.SplitSeq(o.Container.Labels[labelComposeFiles], ",") {
+	for path := range strings.SplitSeq(o.Container.Label(labelComposeFiles), ",") {
 		if !strings.Contains(path, "docker-compose.devcontainer.") {
 			continue
 		}
@@ -85,7 +85,7 @@ func (o UpOptions) checkComposeFiles() error {
 // exist.
 func isPrivate(path string) bool {
 	hops := map[string]bool{}
-	addHops(hops, path)
+	addHops(os.Readlink, hops, path)
 	for hop := range hops {
 		var st syscall.Stat_t
 		err := syscall.Lstat(hop, &st)

@@ -192,8 +192,8 @@ func NewUpAttemptStore(state string) UpAttemptStore {
 
 // Last returns the last attempt of a workspace if it failed. An incomplete container must not run
 // calls until Up has succeeded.
-func (f UpAttemptStore) Last(loc Location) (UpAttempt, bool, error) {
-	loc, err := loc.canonical()
+func (f UpAttemptStore) Last(ctx context.Context, loc Location) (UpAttempt, bool, error) {
+	loc, err := loc.canonical(ctx)
 	if err != nil {
 		return UpAttempt{}, false, err
 	}
@@ -201,7 +201,7 @@ func (f UpAttemptStore) Last(loc Location) (UpAttempt, bool, error) {
 }
 
 func (f UpAttemptStore) last(loc Location) (UpAttempt, bool, error) {
-	text, err := readRegular(f.path(loc))
+	text, err := os.ReadFile(f.path(loc))
 	if isAbsent(err) {
 		return UpAttempt{}, false, nil
 	}

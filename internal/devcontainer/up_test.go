@@ -228,7 +228,7 @@ exit 1`)
 			t.Errorf("missing %q in %q", part, err)
 		}
 	}
-	note, found, err := NewUpAttemptStore(o.State).Last(o.Approval.loc)
+	note, found, err := NewUpAttemptStore(o.State).Last(t.Context(), o.Approval.loc)
 	if err != nil || !found || len(note.Log) == 0 || len(note.Log) > maxLogTail ||
 		strings.Contains(fmt.Sprint(note), "SECRET") {
 		t.Errorf("noted %+v, %v, %v", note, found, err)
@@ -271,7 +271,7 @@ func TestUpEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
-	note, found, err := NewUpAttemptStore(o.State).Last(o.Approval.loc)
+	note, found, err := NewUpAttemptStore(o.State).Last(t.Context(), o.Approval.loc)
 	if !found || note.EndedAt == nil || !strings.Contains(note.Message, "enough") {
 		t.Errorf("recorded %+v, %v, %v", note, found, err)
 	}
@@ -307,13 +307,13 @@ func TestUpReplacesIncompleteContainer(t *testing.T) {
 	}
 	_ = up(failing, half)
 	runs("kept\nreplaced\n")
-	if note, found, _ := NewUpAttemptStore(o.State).Last(loc); !found || !note.Incomplete(half) {
+	if note, found, _ := NewUpAttemptStore(o.State).Last(t.Context(), loc); !found || !note.Incomplete(half) {
 		t.Error("a container that failed twice counts as finished")
 	}
 	if err := up(succeeding, half); err != nil {
 		t.Fatal(err)
 	}
-	if _, found, _ := NewUpAttemptStore(o.State).Last(loc); found {
+	if _, found, _ := NewUpAttemptStore(o.State).Last(t.Context(), loc); found {
 		t.Error("a success is noted as a failure")
 	}
 	if err := up(succeeding, half); err != nil { // it was finished by then

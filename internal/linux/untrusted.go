@@ -39,6 +39,11 @@ var (
 	ErrTooLarge = errors.New("file too large")
 )
 
+// StatDir describes the directory itself, as os.Stat does: its user chose it.
+func (d UntrustedDir) StatDir(ctx context.Context) (fs.FileInfo, error) {
+	return await(ctx, d, string(d), func() (fs.FileInfo, error) { return os.Stat(string(d)) })
+}
+
 // Stat describes a file, as os.Stat does.
 func (d UntrustedDir) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return d.stat(ctx, name, true)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"path/filepath"
 
@@ -30,7 +31,8 @@ const RuleCallWorkspace = "call.workspace"
 // fails with invalid_request if the call is malformed or requests a container that nothing names,
 // with route_conflict if two rules contradict each other, and with container_not_found if a rule
 // names a container that is not configured. With an error the route has only candidates.
-func (r *Router) Route(inv dray.Invocation, need dray.Requirement) (dray.Route, error) {
+func (r *Router) Route(ctx context.Context, inv dray.Invocation, need dray.Requirement,
+) (dray.Route, error) {
 	plan := &inv.Plan
 	for _, s := range []*string{
 		&inv.Container, &inv.Workspace, &inv.Cwd, &inv.Context.PlanID, &plan.Override, &plan.Fallback,
@@ -39,7 +41,10 @@ func (r *Router) Route(inv dray.Invocation, need dray.Requirement) (dray.Route, 
 			*s = ""
 		}
 	}
-	e := evaluation{Router: r, inv: inv, need: need, candidates: []dray.Candidate{}}
+	e := evaluation{
+		Router: r, inv: inv, need: need, candidates: []dray.Candidate{},
+		nearest: func(dir, root string) (string, bool) { return r.nearest(ctx, dir, root) },
+	}
 	rule, t, err := e.firstMatch()
 	if err == nil {
 		err = e.checkToolNeed(rule, t)
@@ -58,6 +63,7 @@ type evaluation struct {
 
 	inv        dray.Invocation
 	need       dray.Requirement
+	nearest    func(dir, root string) (workspace string, ok bool)
 	candidates []dray.Candidate
 }
 

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"testing"
 
 	"github.com/dray-dev/dray"
@@ -11,8 +12,8 @@ import (
 var containers = map[string]string{"api": "", "web": "/srv/web"}
 
 // devcontainers returns a search for directories that have a devcontainer.
-func devcontainers(folders ...string) func(dir, root string) (string, bool) {
-	return func(dir, root string) (string, bool) {
+func devcontainers(folders ...string) nearestFunc {
+	return func(_ context.Context, dir, root string) (string, bool) {
 		best := ""
 		for _, f := range folders {
 			if lexical.Contains(f, dir) && lexical.Contains(root, f) && len(f) > len(best) {
@@ -46,7 +47,7 @@ type call struct {
 }
 
 func decide(r *Router, c call) (dray.Route, error) {
-	return r.Route(dray.Invocation{
+	return r.Route(context.Background(), dray.Invocation{
 		Container: c.Container, Environment: c.Environment, Workspace: c.Workspace, Cwd: c.Cwd,
 		Context: dray.CallContext{PlanID: c.PlanID}, Plan: c.Plan,
 	}, c.Tool)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -18,7 +19,7 @@ type Router struct {
 }
 
 // nearestFunc returns the closest directory with a devcontainer from dir up to root, both included.
-type nearestFunc = func(dir, root string) (workspace string, ok bool)
+type nearestFunc = func(ctx context.Context, dir, root string) (workspace string, ok bool)
 
 // New returns a router. It fails if a rule names a container that is not configured.
 func New(rules Rules, nearest nearestFunc) (*Router, error) {

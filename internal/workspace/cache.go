@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // request names a container by name or id, by workspace, or by both.
@@ -86,7 +87,7 @@ func (c *envCache) put(key cacheKey, entry *cachedEnv) {
 }
 
 // trustUnchanged reports whether the trust inputs are those that the entry was made with.
-func (c *envCache) trustUnchanged(entry *cachedEnv) bool {
+func (c *envCache) trustUnchanged(ctx context.Context, entry *cachedEnv) bool {
 	now := time.Now()
 	c.mu.Lock()
 	recent := entry.trust.Len() > maxStatFiles && now.Before(entry.checkedAt.Add(recheckInterval))
@@ -94,11 +95,11 @@ func (c *envCache) trustUnchanged(entry *cachedEnv) bool {
 	if recent {
 		return true
 	}
-	stamp, _ := entry.trust.Stamp()
+	stamp, _, err := entry.trust.Stamp(ctx)
 	c.mu.Lock()
 	entry.checkedAt = now
 	c.mu.Unlock()
-	return stamp == entry.stamp
+	return err == nil && stamp == entry.stamp
 }
 
 // environment returns the environment of a container. If nothing has changed since the last call,
@@ -106,18 +107,22 @@ func (c *envCache) trustUnchanged(entry *cachedEnv) bool {
 func (m *Manager) environment(ctx context.Context, req request,
 	progress func(phase, message string),
 ) (dray.Environment, error) {
-	if env := m.lookupCached(req); env != nil {
+	if env := m.lookupCached(ctx, req); env != nil {
 		return env, nil
 	}
 	// read first: a change meanwhile makes the entry invalid
 	generation, _ := m.engine.Generation()
-	files, begun := m.fingerprint(req), time.Now()
+	begun := time.Now()
+	files, err := m.fingerprint(ctx, req)
+	if err != nil {
+		return nil, err
+	}
 	env, trust, err := m.resolve(ctx, req, progress)
 	if err != nil {
 		return nil, err
 	}
-	stamp, latest := trust.Stamp()
-	if latest.After(begun.Add(-mtimeGranularity)) {
+	stamp, latest, err := trust.Stamp(ctx)
+	if err != nil || latest.After(begun.Add(-mtimeGranularity)) {
 		return env, nil // trust may have been evaluated before that change: not cached
 	}
 	m.cache.put(req.key(), &cachedEnv{
@@ -127,11 +132,14 @@ func (m *Manager) environment(ctx context.Context, req request,
 }
 
 // lookupCached returns a cached environment that is still valid, or nil.
-func (m *Manager) lookupCached(req request) dray.Environment {
+func (m *Manager) lookupCached(ctx context.Context, req request) dray.Environment {
 	generation, live := m.engine.Generation()
 	entry := m.cache.get(req.key())
-	if entry == nil || !live || entry.generation != generation ||
-		entry.files != m.fingerprint(req) || !m.cache.trustUnchanged(entry) {
+	if entry == nil || !live || entry.generation != generation {
+		return nil
+	}
+	files, err := m.fingerprint(ctx, req)
+	if err != nil || entry.files != files || !m.cache.trustUnchanged(ctx, entry) {
 		return nil
 	}
 	return entry.env
@@ -139,28 +147,35 @@ func (m *Manager) lookupCached(req request) dray.Environment {
 
 // fingerprint changes with the configuration, the recorded trust and the location of the
 // repository.
-func (m *Manager) fingerprint(req request) string {
+func (m *Manager) fingerprint(ctx context.Context, req request) (string, error) {
 	named := m.cfg.Named[req.name]
+	var trust unix.Stat_t // zero if nothing was trusted yet
+	_ = unix.Stat(filepath.Join(m.cfg.State, "trust.json"), &trust)
+	text := fileTimes(nil, &trust)
 	folder := cmp.Or(req.workspace, named.Workspace)
-	paths := []string{filepath.Join(m.cfg.State, "trust.json")}
+	if folder == "" {
+		return string(text), nil
+	}
+	paths := []string{
+		folder + "/.devcontainer/devcontainer.json", folder + "/.devcontainer.json", folder + "/.git",
+	}
 	switch {
 	case filepath.IsAbs(named.Config):
 		paths = append(paths, named.Config)
 	case named.Config != "":
 		paths = append(paths, filepath.Join(folder, named.Config))
 	}
-	if folder != "" {
-		paths = append(paths, folder+"/.devcontainer/devcontainer.json",
-			folder+"/.devcontainer.json", folder+"/.git")
+	stats, err := linux.UntrustedDir(folder).StatAll(ctx, paths)
+	for i := range stats {
+		text = fileTimes(text, &stats[i])
 	}
-	var b strings.Builder
-	for _, path := range paths {
-		var st syscall.Stat_t // includes the change time, which no process can set
-		if err := syscall.Stat(path, &st); err == nil {
-			fmt.Fprintf(&b, "%s %d %d %d %d;", path, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
-		}
-	}
-	return b.String()
+	return string(text), err
+}
+
+// fileTimes appends what changes with a file. It includes the change time, which no process can
+// set.
+func fileTimes(text []byte, st *unix.Stat_t) []byte {
+	return fmt.Appendf(text, "%d %d %d %d;", st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
 }
 
 // labelCache holds the workspace folders of the engine's containers.
@@ -183,13 +198,13 @@ const (
 // that has a container, or that was used as a workspace, counts even if its configuration was
 // removed (RT-02). Otherwise a tool in the container could send the next call to the host by
 // removing a file that it sees through the mount.
-func (m *Manager) Nearest(dir, root string) (folder string, ok bool) {
-	if folder, ok := devcontainer.Nearest(dir, root); ok &&
+func (m *Manager) Nearest(ctx context.Context, dir, root string) (folder string, ok bool) {
+	if folder, ok := devcontainer.Nearest(ctx, dir, root); ok &&
 		filepath.Clean(folder) == filepath.Clean(dir) {
 		return folder, true // the usual case needs no engine
 	}
 	labelled := m.labelledFolders()
-	return devcontainer.NearestWithKnown(dir, root, func(folder string) bool {
+	return devcontainer.NearestWithKnown(ctx, dir, root, func(folder string) bool {
 		return labelled[folder] || m.used(folder)
 	})
 }

@@ -24,17 +24,17 @@ func TestNearest_ConfigurationRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, from := range []string{dir, sub} {
-		if folder, ok := w.Nearest(from, "/"); !ok || folder != dir {
+		if folder, ok := w.Nearest(t.Context(), from, "/"); !ok || folder != dir {
 			t.Errorf("from %s: got %q, %v", from, folder, ok)
 		}
 	}
 	_, err := w.env(request{workspace: dir})
 	wantCode(t, "without its configuration", err, dray.CodeNoDevcontainer)
 	restarted := newFixture(t, Config{})
-	if folder, ok := restarted.Nearest(sub, "/"); !ok || folder != dir {
+	if folder, ok := restarted.Nearest(t.Context(), sub, "/"); !ok || folder != dir {
 		t.Errorf("after a restart: got %q, %v", folder, ok)
 	}
-	if folder, ok := restarted.Nearest(t.TempDir(), "/"); ok {
+	if folder, ok := restarted.Nearest(t.Context(), t.TempDir(), "/"); ok {
 		t.Errorf("the workspace of a directory without a container is %q", folder)
 	}
 }

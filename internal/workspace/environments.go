@@ -3,11 +3,11 @@ package workspace
 import (
 	"cmp"
 	"context"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // Provider makes the environments of one kind. It is safe for concurrent use.
@@ -16,7 +16,7 @@ type Provider interface {
 	Environment(ctx context.Context, route dray.Route, inv dray.Invocation,
 		progress func(phase, message string)) (dray.Environment, error)
 	// IsCurrent reports whether a new call with the route would get env again.
-	IsCurrent(route dray.Route, inv dray.Invocation, env dray.Environment) bool
+	IsCurrent(ctx context.Context, route dray.Route, inv dray.Invocation, env dray.Environment) bool
 	// Check returns the error that a call with the route would fail with. It changes nothing: it
 	// brings up no container and starts no process. The call starts a process if starts is true.
 	Check(ctx context.Context, route dray.Route, inv dray.Invocation, starts bool) error
@@ -82,7 +82,7 @@ func (e Environments) acquire(ctx context.Context, call dray.Call, sink dray.Sin
 		var now time.Duration
 		release, now, err = acquire(ctx, containerID(env), sink)
 		waited += now
-		if err != nil || now == 0 || p.IsCurrent(call.Route, call.Invocation, env) {
+		if err != nil || now == 0 || p.IsCurrent(ctx, call.Route, call.Invocation, env) {
 			return env, release, waited, err
 		}
 		release()
@@ -123,19 +123,21 @@ type hostProvider struct{ host Host }
 func NewHostProvider(h Host) Provider { return hostProvider{h} }
 
 // Environment returns the host for the workspace of a call, or else for its working directory.
-func (h hostProvider) Environment(_ context.Context, _ dray.Route, inv dray.Invocation,
+func (h hostProvider) Environment(ctx context.Context, _ dray.Route, inv dray.Invocation,
 	_ func(phase, message string),
 ) (dray.Environment, error) {
-	return h.host.Environment(cmp.Or(inv.Workspace, inv.Cwd)), checkWorkspaceDir(inv.Workspace)
+	return h.host.Environment(cmp.Or(inv.Workspace, inv.Cwd)), checkWorkspaceDir(ctx, inv.Workspace)
 }
 
 // IsCurrent reports true: the host does not change.
-func (hostProvider) IsCurrent(dray.Route, dray.Invocation, dray.Environment) bool { return true }
+func (hostProvider) IsCurrent(context.Context, dray.Route, dray.Invocation, dray.Environment) bool {
+	return true
+}
 
 // Check checks the workspace and, if the call starts a process, its working directory.
-func (h hostProvider) Check(_ context.Context, _ dray.Route, inv dray.Invocation, starts bool,
+func (h hostProvider) Check(ctx context.Context, _ dray.Route, inv dray.Invocation, starts bool,
 ) error {
-	if err := checkWorkspaceDir(inv.Workspace); err != nil || !starts {
+	if err := checkWorkspaceDir(ctx, inv.Workspace); err != nil || !starts {
 		return err
 	}
 	dir := inv.Cwd
@@ -146,11 +148,11 @@ func (h hostProvider) Check(_ context.Context, _ dray.Route, inv dray.Invocation
 }
 
 // checkWorkspaceDir fails with workspace_not_found unless folder is empty or a directory.
-func checkWorkspaceDir(folder string) error {
+func checkWorkspaceDir(ctx context.Context, folder string) error {
 	if folder == "" {
 		return nil
 	}
-	if info, err := os.Stat(folder); err == nil && info.IsDir() {
+	if info, err := linux.UntrustedDir(folder).StatDir(ctx); err == nil && info.IsDir() {
 		return nil
 	}
 	return dray.Errorf(dray.CodeWorkspaceNotFound,

@@ -171,7 +171,7 @@ func (w fixture) sh(req request, script string) string {
 // change of its files is not.
 func (w fixture) settle(req request) {
 	w.t.Helper()
-	for giveUp := time.Now().Add(10 * time.Second); w.lookupCached(req) == nil; {
+	for giveUp := time.Now().Add(10 * time.Second); w.lookupCached(w.t.Context(), req) == nil; {
 		if _, err := w.env(req); err != nil || time.Now().After(giveUp) {
 			w.t.Fatalf("the environment is not cached: %v", err)
 		}

@@ -100,7 +100,7 @@ func sameProject(c, own devcontainer.ContainerInfo, loc devcontainer.Location) b
 func (g inputGuard) follow(ctx context.Context, starts <-chan string) error {
 	for id := range starts {
 		c, writes, err := g.engine.Writer(ctx, id, g.approval.Reads())
-		own := g.approval.Starts(c)
+		own := g.approval.Starts(ctx, c)
 		switch {
 		case err != nil:
 			return err

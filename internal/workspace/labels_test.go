@@ -202,7 +202,7 @@ func TestLabels_ImageOfAllDirectories(t *testing.T) {
 	w := newFixture(t, Config{})
 	l := labelTest{fixture: w, t: t}
 	l.run(l.image("root", devcontainer.LabelFolder+"=/"))
-	if folder, ok := w.Nearest(t.TempDir(), "/"); ok {
+	if folder, ok := w.Nearest(t.Context(), t.TempDir(), "/"); ok {
 		t.Errorf("the workspace of an empty directory is %q", folder)
 	}
 	list, err := w.List(t.Context())

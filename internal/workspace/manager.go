@@ -117,17 +117,19 @@ func (m *Manager) Environment(ctx context.Context, route dray.Route, inv dray.In
 }
 
 // IsCurrent reports whether env is still cached for the route.
-func (m *Manager) IsCurrent(route dray.Route, inv dray.Invocation, env dray.Environment) bool {
-	return m.lookupCached(requestOf(route, inv)) == env
+func (m *Manager) IsCurrent(ctx context.Context, route dray.Route, inv dray.Invocation,
+	env dray.Environment,
+) bool {
+	return m.lookupCached(ctx, requestOf(route, inv)) == env
 }
 
 // Check returns the error that a call with the route would fail with.
 func (m *Manager) Check(ctx context.Context, route dray.Route, _ dray.Invocation, _ bool) error {
 	req := request{name: route.Container, workspace: route.Workspace}
-	if m.lookupCached(req) != nil {
+	if m.lookupCached(ctx, req) != nil {
 		return nil
 	}
-	loc, err := m.locate(req)
+	loc, err := m.locate(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -150,10 +152,10 @@ func (m *Manager) Check(ctx context.Context, route dray.Route, _ dray.Invocation
 // it is not brought up.
 func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mount, error) {
 	req := request{name: name, workspace: workspace}
-	if env := m.lookupCached(req); env != nil {
+	if env := m.lookupCached(ctx, req); env != nil {
 		return env.Capabilities().Mounts, nil
 	}
-	loc, err := m.locate(req)
+	loc, err := m.locate(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +192,7 @@ func (m *Manager) find(ctx context.Context, req request, loc devcontainer.Locati
 func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string),
 ) (dray.Environment, devcontainer.TrustFiles, error) {
 	var none devcontainer.TrustFiles
-	loc, err := m.locate(req)
+	loc, err := m.locate(ctx, req)
 	if err != nil {
 		return nil, none, err
 	}
@@ -217,7 +219,7 @@ func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return c, err
 	}
-	last, failed, err := devcontainer.NewUpAttemptStore(m.cfg.State).Last(loc)
+	last, failed, err := devcontainer.NewUpAttemptStore(m.cfg.State).Last(ctx, loc)
 	if err != nil {
 		return c, err
 	}
@@ -235,7 +237,7 @@ func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
 		return c, err
 	}
 	c, err = m.engine.Inspect(ctx, id)
-	if err == nil && !loc.Owns(c) {
+	if err == nil && !loc.Owns(ctx, c) {
 		err = impersonationError(c, loc)
 	}
 	return c, err
@@ -305,7 +307,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	}
 	list := make([]Info, 0, len(folders))
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		if loc, err := m.locationOf(folder); err == nil { // else it was removed
+		if loc, err := m.locationOf(ctx, folder); err == nil { // else it was removed
 			list = append(list, m.describe(ctx, loc, containers))
 		}
 	}
@@ -317,7 +319,7 @@ func (m *Manager) describe(ctx context.Context, loc devcontainer.Location,
 ) Info {
 	trusted, _, _ := m.trust.IsTrusted(ctx, loc) // an error means untrusted
 	info := Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: trusted}
-	if c, found := loc.Match(containers); found {
+	if c, found := loc.Match(ctx, containers); found {
 		info.Container, info.State = c.ID, Stopped
 		if c.Running() {
 			info.State = Running
@@ -367,7 +369,7 @@ func (m *Manager) Run(ctx context.Context, action Action, id string,
 	if err != nil {
 		return Info{}, err
 	}
-	loc, err := m.locationOf(folder)
+	loc, err := m.locationOf(ctx, folder)
 	if err != nil {
 		return Info{}, err
 	}
@@ -454,7 +456,7 @@ func (m *Manager) approve(ctx context.Context, loc devcontainer.Location) (Info,
 
 // Trusted reports whether a workspace is trusted. An error counts as untrusted.
 func (m *Manager) Trusted(ctx context.Context, folder string) bool {
-	loc, err := m.locationOf(folder)
+	loc, err := m.locationOf(ctx, folder)
 	if err != nil {
 		return false
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agent"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // resolver finds containers and resolves how calls run in them. It changes nothing.
@@ -33,10 +34,10 @@ func (r *resolver) byWorkspace(req request) bool {
 }
 
 // locate returns the configuration that a request is for, the zero Location without a workspace.
-func (r *resolver) locate(req request) (devcontainer.Location, error) {
+func (r *resolver) locate(ctx context.Context, req request) (devcontainer.Location, error) {
 	named := r.cfg.Named[req.name]
 	folder := cmp.Or(req.workspace, named.Workspace)
-	if named.Workspace != "" && !sameFolder(folder, named.Workspace) {
+	if named.Workspace != "" && !sameFolder(ctx, folder, named.Workspace) {
 		return devcontainer.Location{}, dray.Errorf(dray.CodeRouteConflict,
 			"container %s belongs to workspace %s, not to %s", req.name, named.Workspace, folder).
 			WithHint("omit one of the two, or name the container of the workspace")
@@ -44,27 +45,27 @@ func (r *resolver) locate(req request) (devcontainer.Location, error) {
 	if folder == "" {
 		return devcontainer.Location{}, nil
 	}
-	return devcontainer.Locate(folder, named.Config)
+	return devcontainer.Locate(ctx, folder, named.Config)
 }
 
 // sameFolder reports whether two paths lead to the same directory.
-func sameFolder(a, b string) bool {
+func sameFolder(ctx context.Context, a, b string) bool {
 	if filepath.Clean(a) == filepath.Clean(b) {
 		return true
 	}
-	x, err1 := os.Stat(a)
-	y, err2 := os.Stat(b)
+	x, err1 := linux.UntrustedDir(a).StatDir(ctx)
+	y, err2 := linux.UntrustedDir(b).StatDir(ctx)
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
 // locationOf returns the configuration of a folder. A configured container may name it.
-func (r *resolver) locationOf(folder string) (devcontainer.Location, error) {
+func (r *resolver) locationOf(ctx context.Context, folder string) (devcontainer.Location, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.Named)) { // sorted: of several always the same
 		if n := r.cfg.Named[name]; n.Workspace == folder && n.Config != "" {
-			return devcontainer.Locate(folder, n.Config)
+			return devcontainer.Locate(ctx, folder, n.Config)
 		}
 	}
-	loc, err := devcontainer.Locate(folder, "")
+	loc, err := devcontainer.Locate(ctx, folder, "")
 	if err != nil {
 		return loc, fmt.Errorf("find the configuration of the workspace: %w", err)
 	}
@@ -92,7 +93,7 @@ func (r *resolver) findNamed(ctx context.Context, req request, loc devcontainer.
 	case c.ID != ref && c.Name != ref: // the engine accepts a prefix of an id
 		return c, dray.Errorf(dray.CodeContainerNotFound, "no such container: %q", ref).
 			WithHint("use the full id or the name of the container, as `docker ps --no-trunc` shows them")
-	case loc.Workspace != "" && !loc.Owns(c):
+	case loc.Workspace != "" && !loc.Owns(ctx, c):
 		return c, dray.Errorf(dray.CodeRouteConflict, "container %s does not belong to workspace %s",
 			c.Name, loc.Workspace).
 			WithHint("omit one of the two, or name the container of the workspace")
@@ -107,7 +108,7 @@ func (r *resolver) findByLabels(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return devcontainer.ContainerInfo{}, false, err
 	}
-	match, found := loc.Match(list)
+	match, found := loc.Match(ctx, list)
 	if !found {
 		return devcontainer.ContainerInfo{}, false, nil
 	}
@@ -125,7 +126,7 @@ func (r *resolver) checkImpersonation(ctx context.Context, loc devcontainer.Loca
 	if err != nil {
 		return err
 	}
-	if c, ok := loc.Impersonated(list); ok {
+	if c, ok := loc.Impersonated(ctx, list); ok {
 		return impersonationError(c, loc)
 	}
 	return nil
@@ -256,16 +257,17 @@ func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
 	}
 	return agent.Spec{
 		User: res.User, WorkspaceFolder: res.WorkspaceFolder, RemoteEnv: res.RemoteEnv,
-		Probe: string(res.Probe), ConfigHash: res.ConfigHash, Mounts: r.mounts(req, c, res.Mounts),
+		Probe: string(res.Probe), ConfigHash: res.ConfigHash, Mounts: r.mounts(ctx, req, c, res.Mounts),
 		Warnings: warnings,
 	}, trust, nil
 }
 
 // mounts returns the configured mappings, then the bind mounts of the container, then its other
 // mounts, which hide parts of those and have no path on the host.
-func (r *resolver) mounts(req request, c devcontainer.ContainerInfo, binds []dray.Mount,
+func (r *resolver) mounts(ctx context.Context, req request, c devcontainer.ContainerInfo,
+	binds []dray.Mount,
 ) []dray.Mount {
-	all := append(slices.Clone(r.mappings(req, c)), binds...)
+	all := append(slices.Clone(r.mappings(ctx, req, c)), binds...)
 	for _, mount := range c.Mounts {
 		if mount.Type != "bind" {
 			all = append(all, dray.Mount{Container: mount.Destination})
@@ -276,13 +278,14 @@ func (r *resolver) mounts(req request, c devcontainer.ContainerInfo, binds []dra
 
 // mappings returns the configured mappings of a container. They apply however a call names the
 // container. If several configured names match it, the name in the call alone counts.
-func (r *resolver) mappings(req request, c devcontainer.ContainerInfo) []dray.Mount {
+func (r *resolver) mappings(ctx context.Context, req request, c devcontainer.ContainerInfo,
+) []dray.Mount {
 	if named, ok := r.cfg.Named[req.name]; ok {
 		return named.Mappings
 	}
 	var all []dray.Mount
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.Named)) {
-		if named := r.cfg.Named[name]; len(named.Mappings) > 0 && r.matchesNamed(named, c) {
+		if named := r.cfg.Named[name]; len(named.Mappings) > 0 && r.matchesNamed(ctx, named, c) {
 			all = append(all, named.Mappings...)
 		}
 	}
@@ -290,15 +293,16 @@ func (r *resolver) mappings(req request, c devcontainer.ContainerInfo) []dray.Mo
 }
 
 // matchesNamed reports whether a configured name is that of a container.
-func (r *resolver) matchesNamed(named Named, c devcontainer.ContainerInfo) bool {
+func (r *resolver) matchesNamed(ctx context.Context, named Named, c devcontainer.ContainerInfo,
+) bool {
 	switch {
 	case named.Workspace != "":
-		loc, err := devcontainer.Locate(named.Workspace, named.Config)
+		loc, err := devcontainer.Locate(ctx, named.Workspace, named.Config)
 		if err != nil ||
 			named.Service != "" && c.Label(devcontainer.LabelComposeService) != named.Service {
 			return false
 		}
-		_, matches := loc.Match([]devcontainer.ContainerInfo{c})
+		_, matches := loc.Match(ctx, []devcontainer.ContainerInfo{c})
 		return matches
 	case named.Label != "":
 		key, value, _ := strings.Cut(named.Label, "=")

@@ -100,7 +100,7 @@ func TestEnvironment_LifeOfWorkspace(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatal(err)
 		}
-		loc, err := devcontainer.Locate(dir, "")
+		loc, err := devcontainer.Locate(t.Context(), dir, "")
 		if err != nil {
 			t.Fatal(err)
 		}

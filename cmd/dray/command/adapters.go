@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -128,7 +129,7 @@ func addTool(registry *tool.Registry, t config.Tool) error {
 }
 
 func newRouter(cfg *config.Config,
-	nearest func(dir, root string) (folder string, ok bool),
+	nearest func(ctx context.Context, dir, root string) (folder string, ok bool),
 ) (*router.Router, error) {
 	rules := router.Rules{
 		Override: cfg.Routing.Override, Fallback: cfg.Routing.Fallback,

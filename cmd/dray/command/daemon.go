@@ -98,8 +98,8 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 
 // nearest returns the workspace of a directory. The router gets it before the workspaces are
 // opened.
-func (d *daemon) nearest(dir, root string) (folder string, ok bool) {
-	return d.workspaces.Nearest(dir, root)
+func (d *daemon) nearest(ctx context.Context, dir, root string) (folder string, ok bool) {
+	return d.workspaces.Nearest(ctx, dir, root)
 }
 
 func (d *daemon) openAudit(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {

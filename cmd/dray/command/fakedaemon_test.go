@@ -60,7 +60,7 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	if err != nil {
 		return nil, err
 	}
-	routes, err := router.New(router.Rules{}, func(string, string) (string, bool) { return "", false })
+	routes, err := router.New(router.Rules{}, func(context.Context, string, string) (string, bool) { return "", false })
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id str
 	w := workspace.Info{ID: "w1", Folder: id, State: workspace.Stopped}
 	switch action {
 	case workspace.ActionTrust:
-		loc, err := devcontainer.Locate(id, "")
+		loc, err := devcontainer.Locate(ctx, id, "")
 		if err != nil {
 			return w, err
 		}

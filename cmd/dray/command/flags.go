@@ -2,13 +2,12 @@ package command
 
 import (
 	"cmp"
-	"io"
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/internal/linux"
 )
 
 // callFlags are the flags of exec, call and route explain: where a call runs, and its options.
@@ -89,7 +89,7 @@ func (f *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value,
 	if err := f.setEnv(&call); err != nil {
 		return call, err
 	}
-	if err := f.resolvePaths(&call); err != nil {
+	if err := f.resolvePaths(cmd.Context(), &call); err != nil {
 		return call, err
 	}
 	return call, checkUTF8(call)
@@ -111,7 +111,7 @@ func (f *callFlags) setEnv(call *client.Call) error {
 
 // resolvePaths sets the workspace and the working directory. With --container the workspace of the
 // current directory is not sent: a named container has its own.
-func (f *callFlags) resolvePaths(call *client.Call) error {
+func (f *callFlags) resolvePaths(ctx context.Context, call *client.Call) error {
 	current, err := currentDir()
 	if err != nil {
 		return err
@@ -125,13 +125,13 @@ func (f *callFlags) resolvePaths(call *client.Call) error {
 	default:
 		call.Cwd = absolute(current, f.cwd)
 		// --cwd may be a path in the container, which has no workspace on the host
-		call.Workspace = cmp.Or(nearestWorkspace(call.Cwd), nearestWorkspace(current))
+		call.Workspace = cmp.Or(nearestWorkspace(ctx, call.Cwd), nearestWorkspace(ctx, current))
 	}
 	if f.cwd == "" && lexical.Contains(call.Workspace, current) {
 		call.Cwd = current
 	}
 	if call.Workspace != "" && !f.host {
-		call.LocalEnv = localEnv(call.Workspace)
+		call.LocalEnv = localEnv(ctx, call.Workspace)
 	}
 	return nil
 }
@@ -166,8 +166,8 @@ func notUTF8(s string) error {
 }
 
 // nearestWorkspace returns the workspace that contains dir, or "".
-func nearestWorkspace(dir string) string {
-	found, _ := devcontainer.Nearest(dir, string(filepath.Separator))
+func nearestWorkspace(ctx context.Context, dir string) string {
+	found, _ := devcontainer.Nearest(ctx, dir, string(filepath.Separator))
 	return found
 }
 
@@ -181,11 +181,11 @@ func currentDir() (string, error) {
 }
 
 // workspaceFolder returns the given workspace, else the one that contains the current directory.
-func workspaceFolder(current, given string) (string, error) {
+func workspaceFolder(ctx context.Context, current, given string) (string, error) {
 	if given != "" {
 		return absolute(current, given), nil
 	}
-	found, err := devcontainer.FindWorkspace(current)
+	found, err := devcontainer.FindWorkspace(ctx, current)
 	return found.Workspace, err
 }
 
@@ -201,18 +201,12 @@ var localVariable = sync.OnceValue(func() *regexp.Regexp {
 // localEnv returns the caller's values of the ${localEnv:X} in a workspace's configuration. The
 // daemon uses them only if the workspace is trusted. It returns nil if the configuration cannot be
 // read: the daemon reports why.
-func localEnv(workspace string) map[string]string {
-	found, err := devcontainer.Locate(workspace, "")
+func localEnv(ctx context.Context, workspace string) map[string]string {
+	found, err := devcontainer.Locate(ctx, workspace, "")
 	if err != nil {
 		return nil
 	}
-	// O_NONBLOCK: the file may have become a FIFO
-	f, err := os.OpenFile(found.Config, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxConfiguration))
+	text, err := linux.UntrustedDir(workspace).ReadFile(ctx, found.Config, maxConfiguration)
 	if err != nil {
 		return nil
 	}

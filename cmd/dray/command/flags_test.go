@@ -83,7 +83,7 @@ func TestCallFlagsResolvePaths(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(at(tt.from))
-			call, err := tt.to.call(&cobra.Command{}, "exec", nil)
+			call, err := tt.to.call(newTestCommand(t), "exec", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,8 +113,16 @@ func TestCallFlags_CurrentDirectoryRemoved(t *testing.T) {
 	if err := os.Remove(gone); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&callFlags{}).call(&cobra.Command{}, "exec",
+	if _, err := (&callFlags{}).call(newTestCommand(t), "exec",
 		nil); dray.CodeOf(err) != dray.CodeBadCwd {
 		t.Errorf("got %v", err)
 	}
+}
+
+// newTestCommand returns a command with the context of a test.
+func newTestCommand(t *testing.T) *cobra.Command {
+	t.Helper()
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	return cmd
 }

@@ -39,7 +39,7 @@ unchanged and reported on stderr.`,
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		req.Paths = args
-		req, err := completePathRequest(req)
+		req, err := completePathRequest(ctx, req)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,8 @@ unchanged and reported on stderr.`,
 
 // completePathRequest resolves the workspace and relative host paths. Absolute paths are sent
 // unchanged: the daemon validates them.
-func completePathRequest(req client.MapPathsRequest) (client.MapPathsRequest, error) {
+func completePathRequest(ctx context.Context, req client.MapPathsRequest,
+) (client.MapPathsRequest, error) {
 	current, err := currentDir()
 	if err != nil {
 		return req, err
@@ -68,7 +69,7 @@ func completePathRequest(req client.MapPathsRequest) (client.MapPathsRequest, er
 	case req.Workspace != "" && req.Container != "":
 		return req, usagef("--workspace and --container exclude each other")
 	case req.Container == "":
-		req.Workspace, err = workspaceFolder(current, req.Workspace)
+		req.Workspace, err = workspaceFolder(ctx, current, req.Workspace)
 	}
 	return req, err
 }

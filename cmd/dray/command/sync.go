@@ -53,7 +53,7 @@ SHA-256). Unchanged files are only counted.
 	flags.BoolVar(&f.push, "push", false, "copy files from the host to the container")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
-		request, err := f.request(args)
+		request, err := f.request(ctx, args)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ SHA-256). Unchanged files are only counted.
 	return cmd
 }
 
-func (f syncFlags) request(paths []string) (client.Sync, error) {
+func (f syncFlags) request(ctx context.Context, paths []string) (client.Sync, error) {
 	s := client.Sync{Container: f.container, Destination: f.destination, DryRun: f.dryRun}
 	if f.skipRefused {
 		s.OnRefused = "skip"
@@ -77,10 +77,10 @@ func (f syncFlags) request(paths []string) (client.Sync, error) {
 	case f.workspace != "" && f.container != "":
 		return s, usagef("--workspace and --container exclude each other")
 	case f.container == "":
-		if s.Workspace, err = workspaceFolder(current, f.workspace); err != nil {
+		if s.Workspace, err = workspaceFolder(ctx, current, f.workspace); err != nil {
 			return s, err
 		}
-		s.LocalEnv = localEnv(s.Workspace)
+		s.LocalEnv = localEnv(ctx, s.Workspace)
 	}
 	s.Paths, err = f.paths(paths, current, s.Workspace)
 	return s, err

@@ -34,7 +34,7 @@ func (a *app) onWorkspace(cmd *cobra.Command,
 		if len(args) == 1 {
 			given = args[0]
 		}
-		folder, err := workspaceFolder(current, given)
+		folder, err := workspaceFolder(ctx, current, given)
 		if err != nil {
 			return err
 		}
