@@ -321,6 +321,9 @@ func (f *trustInputs) addEntries(dir string) {
 	}
 	f.folders[dir] = true
 	entries, err := f.dir.ReadDir(f.ctx, dir, maxTrustFiles)
+	if errors.Is(err, linux.ErrTooLarge) {
+		err = fmt.Errorf("it has more than %d files", maxTrustFiles)
+	}
 	f.fail(err)
 	for _, entry := range entries {
 		if path := filepath.Join(dir, entry.Name()); entry.IsDir() {

@@ -8,7 +8,7 @@ import (
 )
 
 // untrustedTimeout bounds one operation of an UntrustedDir.
-const untrustedTimeout = 10 * time.Second
+const untrustedTimeout = 5 * time.Second
 
 // errNotResponding is returned for an operation that took longer than untrustedTimeout.
 var errNotResponding = errors.New("the file system does not respond")
@@ -31,7 +31,8 @@ var operations = struct {
 // dirOperations are the operations of one directory.
 type dirOperations struct {
 	running chan struct{}
-	users   int // that run or wait
+	users   int  // that run or wait
+	hangs   bool // an operation takes longer than untrustedTimeout: others fail at once
 }
 
 // await runs an operation and returns its result, or an error when ctx is done or untrustedTimeout
@@ -46,7 +47,7 @@ func await[T any](ctx context.Context, d UntrustedDir, name string, run func() (
 		err   error
 	}
 	var none T
-	release, err := acquire(ctx, d)
+	dir, release, err := acquire(ctx, d)
 	if err != nil {
 		return none, pathError("open", name, err)
 	}
@@ -60,30 +61,36 @@ func await[T any](ctx context.Context, d UntrustedDir, name string, run func() (
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return none, pathError("read", name, context.Cause(ctx))
+		cause := context.Cause(ctx)
+		dir.setHangs(errors.Is(cause, errNotResponding))
+		return none, pathError("read", name, cause)
 	}
 }
 
 // acquire waits until an operation may begin.
-func acquire(ctx context.Context, d UntrustedDir) (release func(), err error) {
-	dir := d.join()
+func acquire(ctx context.Context, d UntrustedDir) (*dirOperations, func(), error) {
+	dir, err := d.join()
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := send(ctx, dir.running); err != nil {
 		d.leave(dir)
-		return nil, err
+		return nil, nil, err
 	}
 	if err := send(ctx, operations.all); err != nil {
 		<-dir.running
 		d.leave(dir)
-		return nil, err
+		return nil, nil, err
 	}
-	return func() {
+	return dir, func() {
+		dir.setHangs(false)
 		<-operations.all
 		<-dir.running
 		d.leave(dir)
 	}, nil
 }
 
-func (d UntrustedDir) join() *dirOperations {
+func (d UntrustedDir) join() (*dirOperations, error) {
 	operations.mu.Lock()
 	defer operations.mu.Unlock()
 	dir := operations.dirs[d]
@@ -91,8 +98,17 @@ func (d UntrustedDir) join() *dirOperations {
 		dir = &dirOperations{running: make(chan struct{}, maxDirOperations)}
 		operations.dirs[d] = dir
 	}
+	if dir.hangs {
+		return nil, errNotResponding
+	}
 	dir.users++
-	return dir
+	return dir, nil
+}
+
+func (o *dirOperations) setHangs(hangs bool) {
+	operations.mu.Lock()
+	defer operations.mu.Unlock()
+	o.hangs = hangs
 }
 
 func (d UntrustedDir) leave(dir *dirOperations) {
