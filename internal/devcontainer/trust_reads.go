@@ -81,7 +81,7 @@ func (f *trustInputs) addSources(value any) {
 				continue
 			}
 			hops := map[string]bool{}
-			addHops(hops, path)
+			addHops(f.readlink, hops, path)
 			f.sources[filepath.Clean(path)] = strings.Join(slices.Sorted(maps.Keys(hops)), "\x00")
 		}
 	}

@@ -73,7 +73,7 @@ func (g inputGuard) clear(ctx context.Context, own devcontainer.ContainerInfo,
 		return err
 	}
 	for _, c := range writers {
-		if !sameProject(c, own, g.approval.Location()) {
+		if !sameProject(ctx, c, own, g.approval.Location()) {
 			return g.refusal(c, "runs")
 		}
 	}
@@ -88,11 +88,13 @@ func (g inputGuard) clear(ctx context.Context, own devcontainer.ContainerInfo,
 
 // sameProject reports whether a container is the workspace's own, or a compose service beside it
 // that is not the container of another workspace.
-func sameProject(c, own devcontainer.ContainerInfo, loc devcontainer.Location) bool {
+func sameProject(ctx context.Context, c, own devcontainer.ContainerInfo,
+	loc devcontainer.Location,
+) bool {
 	project := own.Label(devcontainer.LabelComposeProject)
 	return c.ID == own.ID || project != "" &&
 		c.Label(devcontainer.LabelComposeProject) == project &&
-		(c.Labels[devcontainer.LabelFolder] == "" || loc.Owns(c))
+		(c.Labels[devcontainer.LabelFolder] == "" || loc.Owns(ctx, c))
 }
 
 // follow returns nil when the first container of the `up` has started, and an error when another
