@@ -418,7 +418,7 @@ func (m *Manager) stop(ctx context.Context, loc devcontainer.Location,
 			return err
 		}
 		for _, other := range list {
-			if other.ID != c.ID && sameProject(other, c, loc) {
+			if other.ID != c.ID && sameProject(ctx, other, c, loc) {
 				containers = append(containers, other)
 			}
 		}
