@@ -130,7 +130,6 @@ func startHostileDaemon(t *testing.T, cli string) hostileDaemon {
 	}
 }
 
-
 func (d hostileDaemon) post(ctx context.Context, path, body string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://dray"+path,
 		strings.NewReader(body))
@@ -151,13 +150,14 @@ func (d hostileDaemon) call(ctx context.Context, workspace string) (string, erro
 	body, err := d.post(ctx, "/v1/invocations",
 		fmt.Sprintf(`{"tool": "exec", "input": {"argv": ["true"]}, "workspace": %q}`, workspace))
 	var reply struct {
-		Status, Code string
-		Error        struct{ Code string }
+		Status any // a number in a problem
+		Code   string
+		Error  struct{ Code string }
 	}
 	if err == nil {
 		err = json.Unmarshal(bytes.TrimSpace(body), &reply)
 	}
-	return reply.Status + reply.Code + " " + reply.Error.Code, err
+	return fmt.Sprint(reply.Status, " ", reply.Code, reply.Error.Code), err
 }
 
 // Hostile workspaces keep no slots: with 8 running and 8 queued calls, another workspace is
