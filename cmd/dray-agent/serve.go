@@ -359,12 +359,8 @@ func currentIdentity() identity {
 	if err != nil {
 		return id
 	}
-	for line := range bytes.Lines(status) {
-		if hex, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
-			caps, err := strconv.ParseUint(string(bytes.TrimSpace(hex)), 16, 64)
-			id.switchUser = err == nil && caps&switchUserCaps == switchUserCaps
-		}
-	}
+	caps, err := strconv.ParseUint(string(linux.Field(status, "CapEff:")), 16, 64)
+	id.switchUser = err == nil && caps&switchUserCaps == switchUserCaps
 	return id
 }
 

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -64,14 +63,11 @@ func (p procDir) pids() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	for line := range bytes.Lines(text) {
-		if numbers, ok := bytes.CutPrefix(line, []byte("NSpid:")); ok {
-			if list := linux.Numbers(numbers); len(list) > 0 {
-				return list, nil
-			}
-		}
+	list := linux.Numbers(linux.Field(text, "NSpid:"))
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s has no pids of namespaces", p.file.Name())
 	}
-	return nil, fmt.Errorf("%s has no pids of namespaces", p.file.Name())
+	return list, nil
 }
 
 // is reports whether the process has a pid in its own pid namespace.

@@ -1,8 +1,6 @@
 package cgroup
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -83,13 +81,8 @@ func containerPrefix(group, id string) (string, bool) {
 // unifiedGroup returns the path in the line 0:: of /proc/pid/cgroup. It reports false for a cgroup
 // outside of the reader's cgroup namespace, which starts with "/..".
 func unifiedGroup(list []byte) (string, bool) {
-	lines := bufio.NewScanner(bytes.NewReader(list))
-	for lines.Scan() {
-		if group, ok := strings.CutPrefix(lines.Text(), "0::"); ok {
-			return group, path.IsAbs(group) && path.Clean(group) == group && !strings.HasPrefix(group, "/..")
-		}
-	}
-	return "", false
+	group := string(linux.Field(list, "0::"))
+	return group, path.IsAbs(group) && path.Clean(group) == group && !strings.HasPrefix(group, "/..")
 }
 
 // cutPath returns the part of group below root.
@@ -129,14 +122,11 @@ func CanLeave(pid int) bool {
 // boundingSet returns the capabilities in the line CapBnd: of /proc/pid/status, all if there is
 // none.
 func boundingSet(status []byte) uint64 {
-	for line := range bytes.Lines(status) {
-		if hex, ok := bytes.CutPrefix(line, []byte("CapBnd:")); ok {
-			if caps, err := strconv.ParseUint(string(bytes.TrimSpace(hex)), 16, 64); err == nil {
-				return caps
-			}
-		}
+	caps, err := strconv.ParseUint(string(linux.Field(status, "CapBnd:")), 16, 64)
+	if err != nil {
+		return math.MaxUint64
 	}
-	return math.MaxUint64
+	return caps
 }
 
 // verifyMember fails unless dir is the cgroup of a process or one above it: the mounts and the path

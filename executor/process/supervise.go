@@ -1,13 +1,13 @@
 package process
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/signal"
 	"path"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -251,14 +251,8 @@ func (c oomCounter) read() int {
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(b) {
-		if count, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-			if n := linux.Numbers(count); len(n) == 1 {
-				return n[0]
-			}
-		}
-	}
-	return 0
+	n, _ := strconv.Atoi(string(linux.Field(b, "oom_kill "))) // 0 if the file has no count
+	return n
 }
 
 // oomFiles returns the files that may have the count, the most specific first. In cgroup v2 only

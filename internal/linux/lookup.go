@@ -185,9 +185,7 @@ func mountID(fd int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, after, _ := strings.Cut(string(text), "mnt_id:")
-	line, _, _ := strings.Cut(after, "\n")
-	return strconv.Atoi(strings.TrimSpace(line))
+	return strconv.Atoi(string(Field(text, "mnt_id:")))
 }
 
 // mountType returns the type of the file system of a mount.

@@ -88,6 +88,17 @@ func ReadAll(fd int) ([]byte, error) {
 	}
 }
 
+// Field returns what follows name at the start of a line of text, without white space at its ends;
+// nil if no line starts with name. Files of /proc and cgroups have one such line for each name.
+func Field(text []byte, name string) []byte {
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			return bytes.TrimSpace(rest)
+		}
+	}
+	return nil
+}
+
 // Numbers returns the decimal numbers in text, which are separated by white space. It skips other
 // words.
 func Numbers(text []byte) (list []int) {
