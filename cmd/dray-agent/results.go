@@ -3,9 +3,7 @@ package main
 import (
 	"os"
 	"slices"
-	"strings"
 
-	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/files"
 )
 
@@ -15,8 +13,8 @@ import (
 // whole.
 var resultsBases = []string{"/dev/shm", "/var/tmp", "/tmp", "/run"}
 
-// openResults opens the place for result files, which closeResults removes. The result of a call
-// says so if there is none.
+// openResults creates the directory that holds those in DRAY_RESULTS; closeResults removes it. If
+// that fails, each call has a warning.
 func (a *agent) openResults() (closeResults func()) {
 	bases := slices.DeleteFunc(slices.Clone(resultsBases), func(base string) bool {
 		info, err := os.Stat(base)
@@ -42,16 +40,4 @@ func (a *agent) removeResults(dir string) {
 	if dir != "" && a.results != nil {
 		_ = a.results.Remove(dir) // the end of this agent, or the next one, removes the rest
 	}
-}
-
-// appendCall sets the variables of a call, whatever value they have.
-func appendCall(env []string, id, results string) []string {
-	env = slices.DeleteFunc(env, func(v string) bool {
-		return strings.HasPrefix(v, dray.EnvCallID+"=") || strings.HasPrefix(v, dray.EnvResults+"=")
-	})
-	env = append(env, dray.EnvCallID+"="+id)
-	if results != "" {
-		env = append(env, dray.EnvResults+"="+results)
-	}
-	return env
 }

@@ -35,7 +35,7 @@ type agent struct {
 	users  userCache
 	probes probeCache
 	self   identity
-	// results has the directories in DRAY_RESULTS; resultsErr is set if there is no place for them.
+	// results has the directories in DRAY_RESULTS; resultsErr says why there are none.
 	results    *files.ResultsDirs
 	resultsErr error
 }
@@ -186,32 +186,31 @@ func (a *agent) serveCall(s *wire.Stream, start wire.Start) {
 			}})
 		}
 	}()
-	proc, results, warnings, err := a.start(c, start)
+	proc, err := a.start(c, start)
 	if err != nil {
-		a.removeResults(results)
 		s.SendLast(&wire.Reply{Failed: failedMessage(err, start.Dir)})
 		return
 	}
 	defer proc.Stop(0) // it has ended, unless this function panics
-	started := s.Send(&wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: warnings}})
-	c.started(proc, started == nil)
-	a.proxyStreams(s, proc, results, !start.PassedFDs)
+	started := s.Send(&wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: proc.warnings}})
+	c.started(proc.Process, started == nil)
+	a.proxyStreams(s, proc, !start.PassedFDs)
 }
 
 // proxyStreams returns when the process has ended. It copies the process's streams if the daemon
 // does not have them itself (framed).
-func (a *agent) proxyStreams(s *wire.Stream, proc *process.Process, results string, framed bool) {
+func (a *agent) proxyStreams(s *wire.Stream, proc *callProcess, framed bool) {
 	var outputs, inputs sync.WaitGroup
 	if framed {
 		outputs.Go(func() { copyOutput(s.Writer(1), proc.Stdout()) })
 		outputs.Go(func() { copyOutput(s.Writer(2), proc.Stderr()) })
-		inputs.Go(func() { copyStdin(proc, s) })
+		inputs.Go(func() { copyStdin(proc.Process, s) })
 	}
 	exit, err := proc.Wait()
 	outputs.Wait()
 	last := exitedMessage(exit, err)
-	if results != "" && !a.results.RemoveEmpty(results) {
-		last.Results = results
+	if proc.results != "" && !a.results.RemoveEmpty(proc.results) {
+		last.Results = proc.results
 	}
 	s.SendLast(&wire.Reply{Exited: last})
 	inputs.Wait() // SendLast has ended its reads

@@ -24,39 +24,46 @@ import (
 // startTimeout bounds a start without the probe, which has a timeout of its own.
 const startTimeout = 20 * time.Second
 
+// callProcess is the process of a call.
+type callProcess struct {
+	*process.Process
+	results  string // the directory in DRAY_RESULTS; empty for none
+	warnings []string
+}
+
 // start resolves a request against the container's files as they are now, and runs it.
-// It returns the directory in DRAY_RESULTS, also if it fails.
-func (a *agent) start(c *call, req wire.Start,
-) (proc *process.Process, results string, warnings []string, err error) {
+func (a *agent) start(c *call, req wire.Start) (*callProcess, error) {
 	user, err := a.users.lookup(c.ctx, req.User, req.Groups)
 	if err != nil {
-		return nil, "", nil, err
+		return nil, err
+	}
+	credential, err := a.credential(user)
+	if err != nil {
+		return nil, err
 	}
 	env, warnings := a.environment(c.ctx, req, user)
-	if req.Call != "" {
-		if results, err = a.makeResults(user); err != nil {
-			warnings = append(warnings, "the tool has no DRAY_RESULTS: "+err.Error())
-		}
-		env = appendCall(env, req.Call, results)
-	}
-	if req.Terminal != nil && !slices.ContainsFunc(env,
-		func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
-		env = append(env, "TERM=xterm") // as an engine does for an exec with a terminal
-	}
 	spec := process.Spec{
-		Argv: req.Argv, Env: env, Dir: cmp.Or(req.Dir, user.home), Grace: req.Grace,
+		Argv: req.Argv, Dir: cmp.Or(req.Dir, user.home), User: credential, Grace: req.Grace,
 		Keep: req.KeepLeftovers, Terminal: req.Terminal,
 	}
 	if len(req.Helper) > 0 {
 		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)
 	}
-	if spec.User, err = a.credential(user); err != nil {
-		return nil, results, nil, err
+	results := ""
+	if req.Call != "" {
+		if results, err = a.makeResults(user); err != nil {
+			warnings = append(warnings, "the tool has no DRAY_RESULTS: "+err.Error())
+		}
 	}
+	spec.Env = process.CallEnv(env, req.Call, results)
 	ctx, cancel := context.WithTimeout(c.ctx, startTimeout)
 	defer cancel()
-	proc, err = a.launch(ctx, c, spec, req)
-	return proc, results, warnings, err
+	proc, err := a.launch(ctx, c, spec, req)
+	if err != nil {
+		a.removeResults(results)
+		return nil, err
+	}
+	return &callProcess{proc, results, warnings}, nil
 }
 
 // launch starts a process with the permit and the streams that the daemon passed, or after it has
@@ -139,6 +146,9 @@ func (a *agent) environment(ctx context.Context, req wire.Start, u user) (env, w
 	}
 	for _, kv := range slices.Concat(req.CallEnv, req.RemoteEnv) {
 		vars.set(kv)
+	}
+	if req.Terminal != nil {
+		vars.setDefault("TERM", "xterm") // as an engine does for an exec with a terminal
 	}
 	return vars.list(), warnings
 }

@@ -57,11 +57,8 @@ func (e *execEnv) Capabilities() dray.Capabilities { return e.caps }
 func (e *execEnv) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
 	probed, warnings := e.shellEnvironment(ctx)
 	vars := slices.Concat(probed, agent.Assignments(spec.Env), agent.Assignments(e.spec.RemoteEnv))
+	vars = process.CallEnv(vars, spec.CallID, "")
 	if spec.CallID != "" {
-		vars = slices.DeleteFunc(vars, func(kv string) bool {
-			return strings.HasPrefix(kv, dray.EnvResults+"=") // the caller's
-		})
-		vars = append(vars, dray.EnvCallID+"="+spec.CallID)
 		warnings = append(slices.Clip(warnings),
 			"the tool has no DRAY_RESULTS: the engine's exec cannot make a directory for each call")
 	}

@@ -99,15 +99,14 @@ func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pr
 		return nil, err
 	}
 	defer func() { _ = opened.Close() }()
-	results, warnings := e.host.makeResults(spec)
-	env, err := e.variables(dir, spec, results)
+	env, err := e.variables(dir, spec)
 	if err != nil {
-		e.host.removeResults(results)
 		return nil, err
 	}
+	results, warnings := e.host.makeResults(spec)
 	proc, err := e.host.pool.Start(ctx, process.Spec{
-		Argv: spec.Argv, Env: env, Dir: procFDPath(opened), Grace: spec.Grace,
-		Keep: spec.KeepLeftovers, Terminal: spec.Terminal,
+		Argv: spec.Argv, Env: process.CallEnv(env, spec.CallID, results), Dir: procFDPath(opened),
+		Grace: spec.Grace, Keep: spec.KeepLeftovers, Terminal: spec.Terminal,
 	})
 	if err != nil {
 		e.host.removeResults(results)
@@ -124,7 +123,7 @@ type hostProcess struct {
 	warnings []string
 }
 
-// Warnings returns what the caller may expect and the process does not have.
+// Warnings reports that the process has no DRAY_RESULTS.
 func (p *hostProcess) Warnings() []string { return p.warnings }
 
 // Wait removes the directory for result files if it is empty.
@@ -262,8 +261,7 @@ func openFiles(path, name string) (*files.Local, error) {
 
 // variables returns the environment variables of a tool: those of the daemon only if the
 // configuration names them.
-func (e *environment) variables(dir string, spec dray.ProcessSpec, results string,
-) ([]string, error) {
+func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, error) {
 	home, err := e.host.home(e.dir)
 	if err != nil {
 		return nil, err
@@ -288,13 +286,6 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec, results strin
 					"container")
 		}
 		vars[name] = value
-	}
-	if spec.CallID != "" {
-		vars[dray.EnvCallID] = spec.CallID
-		delete(vars, dray.EnvResults)
-	}
-	if results != "" {
-		vars[dray.EnvResults] = results
 	}
 	env := make([]string, 0, len(vars))
 	for name, value := range vars {

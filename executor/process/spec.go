@@ -37,6 +37,23 @@ type Spec struct {
 	Permit *os.File
 }
 
+// CallEnv returns env with the variables of a call (EX-23) instead of those that the caller gave
+// these names. Without an id, env belongs to a process of no call and stays. Without results there
+// is no DRAY_RESULTS.
+func CallEnv(env []string, id, results string) []string {
+	if id == "" {
+		return env
+	}
+	env = slices.DeleteFunc(env, func(kv string) bool {
+		return strings.HasPrefix(kv, dray.EnvCallID+"=") || strings.HasPrefix(kv, dray.EnvResults+"=")
+	})
+	env = append(env, dray.EnvCallID+"="+id)
+	if results != "" {
+		env = append(env, dray.EnvResults+"="+results)
+	}
+	return env
+}
+
 // Credential is a user, with all supplementary groups.
 type Credential struct {
 	UID, GID uint32
