@@ -138,13 +138,13 @@ func (p *Pool) run(ctx context.Context, spec Spec, files ChildFiles, streams str
 		}
 		defer func() { _ = spec.Permit.Close() }()
 	}
-	alone := p.count()
+	endCall := p.beginCall()
 	s, pid, err := p.startSupervised(ctx, body, append(files.files(), spec.Permit))
 	if err != nil {
-		alone()
+		endCall()
 		return nil, err
 	}
-	return p.watchExit(s, pid, streams, alone), nil
+	return p.watchExit(s, pid, streams, endCall), nil
 }
 
 // startSupervised starts a process under an idle supervisor. If that does not respond, it is killed
@@ -152,16 +152,15 @@ func (p *Pool) run(ctx context.Context, spec Spec, files ChildFiles, streams str
 func (p *Pool) startSupervised(ctx context.Context, body []byte, files []*os.File,
 ) (s *supervisor, pid int, err error) {
 	permit := files[len(files)-1]
-	for idle := true; ; idle = false {
-		if s, idle, err = p.send(idle, body, files); err != nil {
+	for useIdle := true; ; useIdle = false {
+		s, wasIdle, err := p.send(useIdle, body, files)
+		if err != nil {
 			return nil, 0, err
 		}
-		pid, err = s.accepted(ctx, permit, idle)
-		switch {
-		case err == nil:
+		if pid, err = s.awaitStart(ctx, permit, wasIdle); err == nil {
 			return s, pid, nil
-		case idle && errors.Is(err, ErrLost) && p.replaceable(s, permit):
-		default:
+		}
+		if !wasIdle || !errors.Is(err, ErrLost) || !p.replaceable(s, permit) {
 			p.recycleAfterFailure(s, err)
 			return nil, 0, err
 		}
@@ -185,20 +184,20 @@ func (p *Pool) replaceable(s *supervisor, permit *os.File) bool {
 	return !permitTaken(permit)
 }
 
-// count counts a call that starts. The caller must call alone at the end of the call; it reports
-// whether the pool ran no other call in the meantime.
-func (p *Pool) count() (alone func() bool) {
+// beginCall counts a running call. The caller must call endCall at its end; alone reports whether
+// the pool ran no other call in the meantime.
+func (p *Pool) beginCall() (endCall func() (alone bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := p.calls == 0 && len(p.detached) == 0
 	p.calls++
 	p.starts++
-	mine := p.starts
-	return func() bool {
+	start := p.starts
+	return func() (alone bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.calls--
-		return first && p.starts == mine
+		return first && p.starts == start
 	}
 }
 
@@ -212,12 +211,12 @@ func (p *Pool) enter() bool {
 	return !p.closed
 }
 
-// send passes the start to a supervisor, an idle one if there is one and idle is set. It skips idle
-// supervisors that have died.
-func (p *Pool) send(idle bool, body []byte, files []*os.File,
+// send passes the start to a supervisor, an idle one if there is one and useIdle is set. It skips
+// idle supervisors that have died.
+func (p *Pool) send(useIdle bool, body []byte, files []*os.File,
 ) (s *supervisor, wasIdle bool, err error) {
 	for {
-		s, wasIdle, err = p.take(idle)
+		s, wasIdle, err = p.take(useIdle)
 		if err != nil {
 			return nil, false, err
 		}
@@ -378,15 +377,15 @@ func (p *Pool) Prestart(n int) error {
 	return nil
 }
 
-// take returns the supervisor that became idle last, if there is one and idle is set, else a new
+// take returns the supervisor that became idle last, if there is one and useIdle is set, else a new
 // one.
-func (p *Pool) take(idle bool) (s *supervisor, wasIdle bool, err error) {
+func (p *Pool) take(useIdle bool) (s *supervisor, wasIdle bool, err error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return nil, false, ErrClosed
 	}
-	if n := len(p.idle); n > 0 && idle {
+	if n := len(p.idle); n > 0 && useIdle {
 		s = p.idle[n-1]
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
@@ -475,80 +474,4 @@ func (p *Pool) waitDetached(s *supervisor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.detached, s)
-}
-
-// childRegistry knows which children of this program are supervisors. All others are orphans that a
-// killed supervisor left.
-type childRegistry struct {
-	subreaper bool
-	// spawnMu is read-locked while a supervisor is forked. orphans write-locks it, so every
-	// unregistered child that it finds is an orphan.
-	spawnMu     sync.RWMutex
-	mu          sync.Mutex
-	supervisors map[int]struct{} // pids that were not waited for yet
-}
-
-// fork starts a supervisor by launch and registers it.
-func (c *childRegistry) fork(launch func() (*supervisor, error)) (*supervisor, error) {
-	c.spawnMu.RLock()
-	defer c.spawnMu.RUnlock()
-	if c.subreaper {
-		if err := becomeSubreaper(); err != nil {
-			return nil, err
-		}
-	}
-	s, err := launch()
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.supervisors[s.proc.Pid] = struct{}{}
-	return s, nil
-}
-
-func (c *childRegistry) remove(pid int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.supervisors, pid)
-}
-
-// killOrphans kills what killed supervisors left: all children of this program that are no
-// supervisors, with their descendants. It returns the pids that are still there after
-// orphanKillTimeout. proven is false where the children cannot be told from others, are not listed
-// by the kernel, or may be hidden from this program.
-func (c *childRegistry) killOrphans() (survivors []int, proven bool) {
-	if !c.subreaper || !childrenAreListed() {
-		return nil, false
-	}
-	deadline := time.Now().Add(orphanKillTimeout)
-	interval := 200 * time.Microsecond
-	// the kernel's list may omit a child while others end, so it must be empty twice
-	for empty := 0; empty < 2; {
-		orphans := c.orphans()
-		if len(orphans) == 0 {
-			empty++
-			continue
-		}
-		empty = 0
-		if time.Now().After(deadline) {
-			return pidsOf(orphans), true
-		}
-		killAndReap(orphans)
-		time.Sleep(interval)
-		interval = min(interval*2, 50*time.Millisecond)
-	}
-	return nil, !canHideProcesses()
-}
-
-// orphans returns the children that are no supervisors.
-func (c *childRegistry) orphans() []descendant {
-	c.spawnMu.Lock()
-	defer c.spawnMu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.DeleteFunc(childrenOf(os.Getpid(), nil), func(d descendant) bool {
-		_, ok := c.supervisors[d.pid]
-		return ok
-	})
 }

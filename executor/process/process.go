@@ -35,7 +35,7 @@ type Process struct {
 }
 
 // watchExit waits for the end of a process in a goroutine of the pool.
-func (p *Pool) watchExit(s *supervisor, pid int, st streams, alone func() bool) *Process {
+func (p *Pool) watchExit(s *supervisor, pid int, st streams, endCall func() (alone bool)) *Process {
 	proc := &Process{Pid: pid, streams: st, done: make(chan struct{}), sup: s}
 	p.wg.Go(func() {
 		defer close(proc.done)
@@ -48,7 +48,7 @@ func (p *Pool) watchExit(s *supervisor, pid int, st streams, alone func() bool) 
 		}()
 		exit, err := s.exited()
 		proc.release()
-		if alone() && exit.OOM != dray.OOMNo {
+		if alone := endCall(); alone && exit.OOM != dray.OOMNo {
 			exit.OOM = dray.OOMCertain
 		}
 		proc.exit, proc.err = p.completeExit(s, exit, err)

@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -72,63 +70,6 @@ func startSupervisor(config SupervisorConfig, socket *os.File) (proc *os.Process
 	return proc, err
 }
 
-// The Go runtime has a thread that sleeps for 20 µs at a time while any goroutine runs. Where a
-// process is busy for a millisecond with system calls that is a third of all its system calls. A
-// thread's timer slack is how late the kernel may end such a sleep. A process inherits it from the
-// thread that started it, and its threads inherit it from each other: daemon, agent and supervisors
-// are started with a high slack for the runtime's threads. Supervisors reset their main thread,
-// from which tools inherit it, to the value of timerSlackEnv. See
-// docs/adr/0028-runtime-timer-slack.md.
-const timerSlackEnv = "DRAY_TIMER_SLACK"
-
-// Timer slacks. That of the daemon is lower, because its timers are those of its callers.
-const (
-	AgentTimerSlack  = 10 * time.Millisecond
-	DaemonTimerSlack = 500 * time.Microsecond
-)
-
-// ownTimerSlack returns the timer slack in nanoseconds that this program was given by its parent.
-var ownTimerSlack = sync.OnceValue(func() int {
-	if n, err := strconv.Atoi(os.Getenv(timerSlackEnv)); err == nil {
-		return n
-	}
-	n, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	return n
-})
-
-// withTimerSlack calls f on a thread with the given timer slack.
-func withTimerSlack(slack time.Duration, f func()) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	before, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err == nil {
-		setTimerSlack(int(slack))
-		defer setTimerSlack(before)
-	}
-	f()
-}
-
-// setTimerSlack sets the timer slack of this thread. Without it only more time is used.
-func setTimerSlack(ns int) {
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0)
-}
-
-// RestartWithTimerSlack executes this program again with a timer slack and with env appended to its
-// environment, unless it was started so. It returns if that is not possible.
-func RestartWithTimerSlack(slack time.Duration, env ...string) {
-	own := ownTimerSlack()
-	if _, ok := os.LookupEnv(timerSlackEnv); ok {
-		_ = os.Unsetenv(timerSlackEnv) // it is not for other programs
-		return
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return
-	}
-	all := slices.Concat(os.Environ(), env, []string{timerSlackEnv + "=" + strconv.Itoa(own)})
-	withTimerSlack(slack, func() { _ = unix.Exec(self, os.Args, all) })
-}
-
 // sendTimeout bounds the wait for a supervisor to read. A supervisor that is not stopped reads at
 // once.
 const sendTimeout = 2 * time.Second
@@ -177,10 +118,10 @@ const (
 	abandonTimeout = time.Second
 )
 
-// accepted waits for the reply to a start. When ctx ends, it takes the permit, so that nothing is
+// awaitStart waits for the reply to a start. When ctx ends, it takes the permit, so that nothing is
 // started, and fails with the cause of ctx. If the supervisor was faster, its reply counts. An idle
 // supervisor that does not respond is killed.
-func (s *supervisor) accepted(ctx context.Context, permit *os.File, idle bool,
+func (s *supervisor) awaitStart(ctx context.Context, permit *os.File, idle bool,
 ) (pid int, err error) {
 	s.replied = false
 	if idle {
@@ -202,21 +143,29 @@ func (s *supervisor) accepted(ctx context.Context, permit *os.File, idle bool,
 			return 0, ErrAbandoned
 		}
 	}
-	failure := &StartError{}
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, ErrLost
-	case kind == msgFailed:
-		if err = pack.Decode(body, failure, packStartError); err == nil {
-			err = failure
-		}
-	case kind == msgStarted:
-		err = pack.Decode(body, &pid, pack.Int)
-	default:
-		err = errMalformed
 	}
-	s.replied = err == nil || err == failure //nolint:errorlint // the decoded one
-	return pid, err
+	return s.startResult(kind, body)
+}
+
+// startResult decodes the reply to a start.
+func (s *supervisor) startResult(kind byte, body []byte) (pid int, err error) {
+	switch kind {
+	case msgStarted:
+		err = pack.Decode(body, &pid, pack.Int)
+		s.replied = err == nil
+		return pid, err
+	case msgFailed:
+		var failure StartError
+		if err := pack.Decode(body, &failure, packStartError); err != nil {
+			return 0, err
+		}
+		s.replied = true
+		return 0, &failure
+	default:
+		return 0, errMalformed
+	}
 }
 
 // abandon reports whether it has taken the permit of a start. If the supervisor has it already, it

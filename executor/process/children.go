@@ -1,0 +1,84 @@
+package process
+
+import (
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// childRegistry knows which children of this program are supervisors. All others are orphans that a
+// killed supervisor left.
+type childRegistry struct {
+	subreaper bool
+	// spawnMu is read-locked while a supervisor is forked. orphans write-locks it, so every
+	// unregistered child that it finds is an orphan.
+	spawnMu     sync.RWMutex
+	mu          sync.Mutex
+	supervisors map[int]struct{} // pids that were not waited for yet
+}
+
+// fork starts a supervisor by launch and registers it.
+func (c *childRegistry) fork(launch func() (*supervisor, error)) (*supervisor, error) {
+	c.spawnMu.RLock()
+	defer c.spawnMu.RUnlock()
+	if c.subreaper {
+		if err := becomeSubreaper(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := launch()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.supervisors[s.proc.Pid] = struct{}{}
+	return s, nil
+}
+
+func (c *childRegistry) remove(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.supervisors, pid)
+}
+
+// killOrphans kills what killed supervisors left: all children of this program that are no
+// supervisors, with their descendants. It returns the pids that are still there after
+// orphanKillTimeout. proven is false where the children cannot be told from others, are not listed
+// by the kernel, or may be hidden from this program.
+func (c *childRegistry) killOrphans() (survivors []int, proven bool) {
+	if !c.subreaper || !childrenAreListed() {
+		return nil, false
+	}
+	deadline := time.Now().Add(orphanKillTimeout)
+	interval := 200 * time.Microsecond
+	// the kernel's list may omit a child while others end, so it must be empty twice
+	for empty := 0; empty < 2; {
+		orphans := c.orphans()
+		if len(orphans) == 0 {
+			empty++
+			continue
+		}
+		empty = 0
+		if time.Now().After(deadline) {
+			return pidsOf(orphans), true
+		}
+		killAndReap(orphans)
+		time.Sleep(interval)
+		interval = min(interval*2, 50*time.Millisecond)
+	}
+	return nil, !canHideProcesses()
+}
+
+// orphans returns the children that are no supervisors.
+func (c *childRegistry) orphans() []descendant {
+	c.spawnMu.Lock()
+	defer c.spawnMu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(childrenOf(os.Getpid(), nil), func(d descendant) bool {
+		_, ok := c.supervisors[d.pid]
+		return ok
+	})
+}
