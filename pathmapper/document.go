@@ -27,10 +27,9 @@ type Options struct {
 	// HostExists reports whether an absolute host path exists. The heuristic calls it only for a
 	// string with white space whose host path is under a root. Nil means that nothing exists.
 	HostExists func(hostPath string) bool
-	// CheckHostPath returns an error if Output must not return the host path name, where root is the
-	// host root of its mapping. The path then stays unchanged, and the error is listed. Nil accepts
-	// all.
-	CheckHostPath func(root, name string) error
+	// CheckHostPath checks the host paths of Output. A refused path stays unchanged, and the error is
+	// listed.
+	CheckHostPath CheckHostPath
 	// Pointer is the prefix of each JSON pointer of the report, for instance "/input".
 	Pointer string
 }
@@ -351,8 +350,8 @@ func (w *documentWalker) rewrite(quoted []byte, plain bool, marks []*schema) (fr
 // translate maps one path, which CheckHostPath of an output may refuse.
 func (w *documentWalker) translate(p string) (PathResult, error) {
 	t, err := w.mapper.translate(w.dir, p)
-	if err == nil && t.Mapped && w.dir == ToHost && w.opts.CheckHostPath != nil {
-		err = w.opts.CheckHostPath(t.root, t.Path)
+	if err == nil && w.dir == ToHost {
+		err = w.opts.CheckHostPath.check(t)
 	}
 	return t, err
 }

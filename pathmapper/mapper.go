@@ -51,10 +51,24 @@ func (m *Mapper) ToContainer(p string) (PathResult, error) { return m.translate(
 // ToHost returns the host path of a container path, with the rules of ToContainer.
 func (m *Mapper) ToHost(p string) (PathResult, error) { return m.translate(ToHost, p) }
 
+// CheckHostPath returns an error if the host path name must not be returned, where root is the host
+// root of its mapping. Nil accepts all.
+type CheckHostPath func(root, name string) error
+
+// check applies c to the result of mapping a path to the host.
+func (c CheckHostPath) check(t PathResult) error {
+	if c == nil || !t.Mapped {
+		return nil
+	}
+	return c(t.root, t.Path)
+}
+
 // Paths maps a list and preserves its order. Unmapped paths are unchanged in out and repeated in
-// unmapped. Paths fails with invalid_input if ToContainer refuses any of them, each with a pointer
-// into {"paths": [...]}, and with invalid_request for an unknown direction.
-func (m *Mapper) Paths(dir Direction, paths []string) (out, unmapped []string, err error) {
+// unmapped, as are those whose host path check refuses. Paths fails with invalid_input if
+// ToContainer refuses any of them, each with a pointer into {"paths": [...]}, and with
+// invalid_request for an unknown direction.
+func (m *Mapper) Paths(dir Direction, paths []string, check CheckHostPath,
+) (out, unmapped []string, err error) {
 	if dir != ToContainer && dir != ToHost {
 		return nil, nil, dray.Errorf(dray.CodeInvalidRequest, "direction %s is unknown",
 			quote(string(dir))).WithHint("use %s or %s", ToHost, ToContainer)
@@ -66,6 +80,9 @@ func (m *Mapper) Paths(dir Direction, paths []string) (out, unmapped []string, e
 		if err != nil {
 			bad.add(fmt.Sprintf("/paths/%d", i), err)
 			continue
+		}
+		if dir == ToHost && check.check(t) != nil {
+			t = PathResult{Path: p}
 		}
 		out = append(out, t.Path)
 		if !t.Mapped {

@@ -159,7 +159,7 @@ func TestPaths(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
 	out, unmapped, err := m.Paths(pathmapper.ToContainer,
-		[]string{"/etc//x", "/srv/app/a", "rel", "/srv/app"})
+		[]string{"/etc//x", "/srv/app/a", "rel", "/srv/app"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestPaths(t *testing.T) {
 	if want := []string{"/etc//x", "rel"}; !slices.Equal(unmapped, want) {
 		t.Errorf("unmapped = %q, want %q", unmapped, want)
 	}
-	out, unmapped, err = m.Paths(pathmapper.ToHost, nil)
+	out, unmapped, err = m.Paths(pathmapper.ToHost, nil, nil)
 	if err != nil || out == nil || unmapped == nil {
 		t.Errorf("no paths = %#v, %#v, %v; want empty lists", out, unmapped, err)
 	}
@@ -178,7 +178,7 @@ func TestPaths(t *testing.T) {
 func TestPathsRefuses(t *testing.T) {
 	t.Parallel()
 	m := newMapper(t, "/srv/app", "/workspace")
-	_, _, err := m.Paths(pathmapper.ToHost, []string{"/workspace/..", "/workspace", "\x00"})
+	_, _, err := m.Paths(pathmapper.ToHost, []string{"/workspace/..", "/workspace", "\x00"}, nil)
 	e := dray.AsError(err)
 	if e == nil || e.Code != dray.CodeInvalidInput || e.Hint == "" || len(e.Details) != 2 {
 		t.Fatalf("error = %+v, want invalid_input with two details", e)
@@ -186,7 +186,7 @@ func TestPathsRefuses(t *testing.T) {
 	if e.Details[0].Pointer != "/paths/0" || e.Details[1].Pointer != "/paths/2" {
 		t.Errorf("details = %+v", e.Details)
 	}
-	if _, _, err := m.Paths("sideways", nil); dray.CodeOf(err) != dray.CodeInvalidRequest {
+	if _, _, err := m.Paths("sideways", nil, nil); dray.CodeOf(err) != dray.CodeInvalidRequest {
 		t.Errorf("unknown direction: %v, want invalid_request", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/call/eventlog"
 	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/validate"
 	"github.com/dray-dev/dray/internal/workspace"
 	"github.com/dray-dev/dray/pathmapper"
@@ -153,7 +154,7 @@ type pathsRequest struct {
 }
 
 // pathsReply has the mapped paths in order. A path under no mapping is unchanged, and also in
-// Unmapped.
+// Unmapped, as is one that a symlink on the host leads out of its mapping (PM-12).
 type pathsReply struct {
 	Paths    []string `json:"paths"`
 	Unmapped []string `json:"unmapped"`
@@ -190,7 +191,9 @@ func (h *workspaces) mapRequest(ctx context.Context, req pathsRequest) (reply pa
 	if req.Direction == call.ToHost {
 		direction = pathmapper.ToHost
 	}
-	reply.Paths, reply.Unmapped, err = mapper.Paths(direction, req.Paths)
+	var guard tool.SymlinkGuard
+	defer guard.Close()
+	reply.Paths, reply.Unmapped, err = mapper.Paths(direction, req.Paths, guard.Check)
 	return reply, err
 }
 

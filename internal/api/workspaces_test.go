@@ -2,6 +2,10 @@ package api_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -101,6 +105,54 @@ func TestPaths(t *testing.T) {
 	a := d.do("POST", "/v1/paths", `{"workspace":"/x","direction":"to_host","paths":["/a"]}`)
 	if a.status != 404 || a.problem(t).Code != dray.CodeWorkspaceNotFound {
 		t.Errorf("unknown workspace: %d %s", a.status, a.body)
+	}
+}
+
+// A path that a symlink on the host leads out of its mount is unmapped, as in a result (PM-12).
+func TestPaths_EscapingSymlinks(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := top + "/app"
+	if err := errors.Join(os.MkdirAll(root+"/build", 0o700), os.Mkdir(top+"/outside", 0o700),
+		os.WriteFile(root+"/build/out.txt", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{
+		"stays": "build/out.txt", "own": root + "/build", "around": "../app/build",
+		"passwd": "/etc/passwd", "up": "../outside", "two": "up/x", "gone": "../no-such",
+		"circle": "circle", "container": "/workspace/build",
+	} {
+		if err := os.Symlink(target, root+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := start(t, func(p *fakeDeps) {
+		p.mounts = []dray.Mount{{Host: root, Container: "/workspace"}}
+	})
+	for name, mapped := range map[string]bool{
+		"": true, "/build/out.txt": true, "/no/such": true, "/stays": true, "/own/out.txt": true,
+		"/around/out.txt": true, "/passwd": false, "/up": false, "/up/no-such": false, "/two": false,
+		"/gone": false, "/circle": false, "/container/out.txt": false,
+		"/" + strings.Repeat("x", 256): false, // it cannot be checked
+	} {
+		from := "/workspace" + name
+		want := fmt.Sprintf(`{"paths":[%q],"unmapped":[]}`, root+name)
+		if !mapped {
+			want = fmt.Sprintf(`{"paths":[%q],"unmapped":[%[1]q]}`, from)
+		}
+		a := d.do("POST", "/v1/paths",
+			fmt.Sprintf(`{"workspace":"/w","direction":"to_host","paths":[%q]}`, from))
+		if a.status != 200 || string(a.body) != want {
+			t.Errorf("%s: %d %s, want %s", from, a.status, a.body, want)
+		}
+		// A caller's own path is not checked, as in an input.
+		a = d.do("POST", "/v1/paths",
+			fmt.Sprintf(`{"workspace":"/w","direction":"to_container","paths":[%q]}`, root+name))
+		if want := fmt.Sprintf(`{"paths":[%q],"unmapped":[]}`, from); string(a.body) != want {
+			t.Errorf("%s to the container: %s", root+name, a.body)
+		}
 	}
 }
 

@@ -118,10 +118,10 @@ func (m *mapping) mapResult(res dray.Result) dray.Result {
 	if !m.container || len(res.Output) == 0 {
 		return res
 	}
-	guard := symlinkGuard{links: m.paths.symlinks}
-	defer guard.close()
+	guard := SymlinkGuard{links: m.paths.symlinks}
+	defer guard.Close()
 	opts := m.options("/output", m.output)
-	opts.CheckHostPath = guard.check
+	opts.CheckHostPath = guard.Check
 	output, report := m.outputMapper(res.Metadata.Sync).Output(jsontext.Value(res.Output), opts)
 	m.add(report)
 	res.Output = json.RawMessage(output)

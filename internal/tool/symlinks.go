@@ -14,10 +14,10 @@ import (
 	"github.com/dray-dev/dray/internal/linux"
 )
 
-// symlinkGuard checks the host paths in an output against the symlinks on the host (PM-12). A tool
-// may have created a symlink in a shared directory that points to a file of its container, and on
-// the host to any file. It must not be used concurrently.
-type symlinkGuard struct {
+// SymlinkGuard checks host paths that dray returns for paths of a container against the symlinks on
+// the host (PM-12). A tool may have created a symlink in a shared directory that points to a file of
+// its container, and on the host to any file. It must be closed, and not be used concurrently.
+type SymlinkGuard struct {
 	// roots are the host roots of the mappings, opened on first use. Nil is a root that the host does
 	// not have.
 	roots map[string]*os.File
@@ -27,10 +27,10 @@ type symlinkGuard struct {
 	lastChecked string
 }
 
-// check returns an error if name, which lies under root, leads out of it. The result holds for this
+// Check returns an error if name, which lies under root, leads out of it. The result holds for this
 // moment: a program that opens the file later must do so beneath the root too. A file that does not
-// exist is valid.
-func (g *symlinkGuard) check(root, name string) error {
+// exist is valid. The error is path_invalid.
+func (g *SymlinkGuard) Check(root, name string) error {
 	if name == g.lastChecked {
 		return nil
 	}
@@ -65,7 +65,7 @@ func uncheckedError(name string, err error) error {
 }
 
 // open returns the root, or nil if it does not exist, as with a remote engine.
-func (g *symlinkGuard) open(root string) (*os.File, error) {
+func (g *SymlinkGuard) open(root string) (*os.File, error) {
 	if dir, ok := g.roots[root]; ok {
 		return dir, nil
 	}
@@ -80,7 +80,8 @@ func (g *symlinkGuard) open(root string) (*os.File, error) {
 	return dir, nil
 }
 
-func (g *symlinkGuard) close() {
+// Close closes the roots.
+func (g *SymlinkGuard) Close() {
 	for _, dir := range g.roots {
 		_ = dir.Close() // of nil it only returns an error
 	}
@@ -88,7 +89,7 @@ func (g *symlinkGuard) close() {
 }
 
 // resolve resolves a name beneath the root. It fails with EXDEV if the name leads out.
-func (g *symlinkGuard) resolve(dir *os.File, name string) error {
+func (g *SymlinkGuard) resolve(dir *os.File, name string) error {
 	fd, err := g.openat2(dir, name, unix.RESOLVE_BENEATH)
 	switch {
 	case err == nil:
@@ -101,7 +102,7 @@ func (g *symlinkGuard) resolve(dir *os.File, name string) error {
 	return err
 }
 
-func (g *symlinkGuard) openat2(dir *os.File, name string, how uint64) (fd int, err error) {
+func (g *SymlinkGuard) openat2(dir *os.File, name string, how uint64) (fd int, err error) {
 	flags := unix.O_PATH | unix.O_CLOEXEC
 	if g.links {
 		flags |= unix.O_NOFOLLOW
@@ -111,7 +112,7 @@ func (g *symlinkGuard) openat2(dir *os.File, name string, how uint64) (fd int, e
 
 // resolvesInside reports whether a name that leaves the root on its way, by an absolute symlink or
 // by "..", ends at a file beneath the root.
-func (g *symlinkGuard) resolvesInside(dir *os.File, name string) bool {
+func (g *SymlinkGuard) resolvesInside(dir *os.File, name string) bool {
 	fd, err := g.openat2(dir, name, 0)
 	if err != nil {
 		return false
@@ -123,7 +124,7 @@ func (g *symlinkGuard) resolvesInside(dir *os.File, name string) bool {
 }
 
 // walk resolves a name directory by directory, without openat2.
-func (g *symlinkGuard) walk(dir *os.File, name string) error {
+func (g *SymlinkGuard) walk(dir *os.File, name string) error {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
 		return fmt.Errorf("open the root: %w", err)

@@ -150,7 +150,7 @@ func TestSymlinkGuard_WithoutOpenat2(t *testing.T) {
 		if name == "" || name == "around" || name == "own" {
 			continue
 		}
-		var b symlinkGuard
+		var b SymlinkGuard
 		err := b.walk(dir, name)
 		fine := err == nil || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR)
 		if fine != ok {
@@ -162,13 +162,13 @@ func TestSymlinkGuard_WithoutOpenat2(t *testing.T) {
 // A tool that describes symlinks may name them; the path to them must stay in the directory.
 func TestSymlinkGuard_NamedSymlinks(t *testing.T) {
 	root := linked(t)
-	b := symlinkGuard{links: true}
-	defer b.close()
+	b := SymlinkGuard{links: true}
+	defer b.Close()
 	for name, ok := range map[string]bool{
 		"passwd": true, "circle": true, "container": true,
 		"dir/secret": false, "up/outside": false,
 	} {
-		if err := b.check(root, root+"/"+name); (err == nil) != ok {
+		if err := b.Check(root, root+"/"+name); (err == nil) != ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -198,21 +198,21 @@ func TestSymlinkGuard_Unreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := descriptors(t)
-	var b symlinkGuard
-	if err := b.check(root+"/file", root+"/file/x"); dray.CodeOf(err) != dray.CodePathInvalid ||
+	var b SymlinkGuard
+	if err := b.Check(root+"/file", root+"/file/x"); dray.CodeOf(err) != dray.CodePathInvalid ||
 		dray.AsError(err).Hint == "" {
 		t.Errorf("a root that is no folder: %v", err)
 	}
-	if err := b.check(root, root+"/"+strings.Repeat("x",
+	if err := b.Check(root, root+"/"+strings.Repeat("x",
 		300)); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("a name that no file can have: %v", err)
 	}
 	for i := range 100 {
-		if err := b.check(root, fmt.Sprint(root, "/", i)); err != nil {
+		if err := b.Check(root, fmt.Sprint(root, "/", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.close()
+	b.Close()
 	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors are open, %d were", after, before)
 	}
