@@ -339,16 +339,36 @@ func TestArgvTableNamesFunctions(t *testing.T) {
 		t.Errorf("%d rows", len(rows))
 	}
 	for _, row := range rows {
-		dir, name := row[1], row[2]
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		declared := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + name + `[\[(]`)
-		if !slices.ContainsFunc(files, func(f string) bool {
-			return !strings.HasSuffix(f, "_test.go") && declared.MatchString(read(t, f))
-		}) {
-			t.Errorf("%s has no function %s", dir, name)
+		if !declares(t, row[1], row[2], false) {
+			t.Errorf("%s has no function %s", row[1], row[2])
 		}
 	}
+}
+
+// The tests that docs/explanation/security.md names exist, each in the package that it names.
+func TestSecurityNamesTests(t *testing.T) {
+	page := read(t, "docs/explanation/security.md")
+	tests := regexp.MustCompile("`([a-z/-]+)\\.(Test\\w+)`").FindAllStringSubmatch(page, -1)
+	if all := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(page, -1); len(tests) != len(all) ||
+		len(tests) < 50 {
+		t.Errorf("%d tests have a package, of %d", len(tests), len(all))
+	}
+	for _, test := range tests {
+		if !declares(t, test[1], test[2], true) {
+			t.Errorf("%s has no test %s", test[1], test[2])
+		}
+	}
+}
+
+// declares reports whether a test file, or another file, of a package declares a function.
+func declares(t *testing.T, dir, name string, inTest bool) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + name + `[\[(]`)
+	return slices.ContainsFunc(files, func(f string) bool {
+		return strings.HasSuffix(f, "_test.go") == inTest && declared.MatchString(read(t, f))
+	})
 }
