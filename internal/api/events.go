@@ -70,7 +70,9 @@ func (h *invocations) events(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	beginStream(w, format)
-	end := eventlog.Event{Seq: after + 1, Name: eventlog.End, Body: eventlog.EndBody(record)}
+	end := eventlog.Event{
+		Seq: after + 1, Name: eventlog.End, At: found.endedAt(), Body: eventlog.EndBody(record),
+	}
 	_, _ = w.Write(appendEvent(nil, end, format))
 	return nil
 }

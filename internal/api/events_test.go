@@ -87,9 +87,11 @@ func TestEvents(t *testing.T) {
 	if l, more := f.next(); more {
 		t.Errorf("after the end: %+v", l)
 	}
+	begin := d.follow("GET", "/v1/invocations/"+f.id()+"/events", "").all()
 	for after := range int64(8) {
 		all := d.follow("GET", fmt.Sprintf("/v1/invocations/%s/events?after=%d", f.id(), after), "").all()
-		if int64(len(all)) != 8-after || all[0].Seq != after+1 || all[len(all)-1].Event != "end" {
+		if int64(len(all)) != 8-after || all[0].Seq != after+1 || all[len(all)-1].Event != "end" ||
+			!all[0].At.Equal(begin[after].At) {
 			t.Errorf("after %d: %+v", after, all)
 		}
 	}
@@ -103,12 +105,16 @@ func TestServerSentEvents(t *testing.T) {
 	a := d.do("POST", "/v1/invocations", callBody, "Accept: text/event-stream")
 	id := strings.TrimPrefix(a.header.Get("Location"), "/v1/invocations/")
 	record := d.do("GET", "/v1/invocations/"+id, "").body
+	events := d.follow("GET", a.header.Get("Location")+"/events", "").all()
+	at := func(seq int) string {
+		return `"at":"` + events[seq-1].At.Format(time.RFC3339Nano) + `",`
+	}
 	want := []string{
-		"id: 1\nevent: state\ndata: {\"id\":\"" + id +
+		"id: 1\nevent: state\ndata: {" + at(1) + "\"id\":\"" + id +
 			"\",\"status\":\"running\",\"phase\":\"accepted\"}\n\n",
-		"id: 2\nevent: state\ndata: {\"status\":\"running\",\"phase\":\"started\"}\n\n",
-		"id: 3\nevent: stdout\ndata: {\"offset\":0,\"text\":\"hello\\n\"}\n\n",
-		"id: 4\nevent: end\ndata: {\"invocation\":" + string(record) + "}\n\n",
+		"id: 2\nevent: state\ndata: {" + at(2) + "\"status\":\"running\",\"phase\":\"started\"}\n\n",
+		"id: 3\nevent: stdout\ndata: {" + at(3) + "\"offset\":0,\"text\":\"hello\\n\"}\n\n",
+		"id: 4\nevent: end\ndata: {" + at(4) + "\"invocation\":" + string(record) + "}\n\n",
 	}
 	if a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" ||
 		string(a.body) != strings.Join(want, "") {
@@ -133,7 +139,7 @@ func TestEvents_FromAuditLog(t *testing.T) {
 	d.audit.put(rec)
 	whole := d.do("GET", "/v1/invocations/"+someID, "")
 	all := d.follow("GET", "/v1/invocations/"+someID+"/events?after=17", "").all()
-	if len(all) != 1 || all[0].Seq != 18 || all[0].Event != "end" ||
+	if len(all) != 1 || all[0].Seq != 18 || !all[0].At.Equal(*rec.EndedAt) || all[0].Event != "end" ||
 		!bytes.Equal(all[0].Invocation, whole.body) {
 		t.Errorf("%+v", all)
 	}
@@ -259,5 +265,26 @@ func TestOnSlowReader_Wait(t *testing.T) {
 	}
 	if n := <-written; n == size {
 		t.Error("the tool did not wait")
+	}
+}
+
+// Every event has its time, in order, and the end event that of the record.
+func TestEventsHaveTimes(t *testing.T) {
+	d := start(t, nil)
+	before := time.Now()
+	f := d.follow("POST", "/v1/invocations", callBody)
+	all := f.all()
+	for _, l := range all {
+		if l.At.Before(before) || l.At.Location() != time.UTC {
+			t.Errorf("%s has the time %v, after %v", l.Event, l.At, before)
+		}
+		before = l.At
+	}
+	var rec struct {
+		EndedAt time.Time `json:"ended_at"`
+	}
+	end := all[len(all)-1]
+	if err := json.Unmarshal(end.Invocation, &rec); err != nil || !end.At.Equal(rec.EndedAt) {
+		t.Errorf("the end event has the time %v, the record %v (%v)", end.At, rec.EndedAt, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/dray-dev/dray"
 )
@@ -15,6 +16,7 @@ import (
 type line struct {
 	Seq        int64           `json:"seq"`
 	Event      string          `json:"event"`
+	At         time.Time       `json:"at"`
 	Status     string          `json:"status"`
 	ID         string          `json:"id"`
 	Phase      string          `json:"phase"`

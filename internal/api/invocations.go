@@ -296,6 +296,14 @@ func isID(s string) bool {
 	return err == nil && u.String() == s
 }
 
+// endedAt returns the end of a call of the audit log, or the present time if the log has none.
+func (f foundCall) endedAt() time.Time {
+	if f.record.EndedAt == nil {
+		return time.Now()
+	}
+	return *f.record.EndedAt
+}
+
 // encoded returns the invocation as JSON.
 func (f foundCall) encoded() ([]byte, error) {
 	if f.call != nil {

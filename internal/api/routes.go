@@ -60,7 +60,7 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 		onCall("GET", "/events", "follow-invocation", calls.events,
 			"Get the events of a call after a sequence number: "+eventlog.State+", "+eventlog.Progress+
 				", "+eventlog.Stdout+", "+eventlog.Stderr+", "+eventlog.End+
-				". Some minutes after the end only the end event is left.").
+				". Each has at, its time (RFC 3339). Some minutes after the end only the end event is left.").
 			number("after", "The last sequence number that the client has.").
 			param("header", "Last-Event-ID", "As after; it takes precedence.", huma.TypeString).
 			returns(200, "The events.", nil).streams().

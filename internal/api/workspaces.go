@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/call"
@@ -136,7 +137,7 @@ func (p *progressStream) begin() {
 
 // end adds the end event and waits until it is sent or the client has disconnected.
 func (p *progressStream) end(body []byte) {
-	p.log.Finish(body)
+	p.log.Finish(time.Now(), body)
 	if p.done != nil {
 		<-p.done
 	}

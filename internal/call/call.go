@@ -143,7 +143,7 @@ func (c *Call) finish(rec dray.Record) {
 	c.record.Input, c.record.Output = nil, nil // they may be large, and are in the encoded record
 	c.retainedBytes = max(len(body)-len(rec.Input)-len(rec.Output), 0)
 	c.mu.Unlock()
-	c.events.Finish(body)
+	c.events.Finish(*rec.EndedAt, body)
 }
 
 // reject sets the reason why there is no call.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
@@ -58,7 +59,7 @@ func BenchmarkFloodWithReader(b *testing.B) {
 	for b.Loop() {
 		l.Output(dray.Stdout, []byte("one short line\n"))
 	}
-	l.Finish([]byte("{}"))
+	l.Finish(time.Now(), []byte("{}"))
 	<-done
 	r.Close()
 }
@@ -92,7 +93,7 @@ func TestReader_LateGetsStates(t *testing.T) {
 		l.Started()
 		flood(l)
 		late := l.Reader(1) // it has the first
-		l.Finish([]byte("{}"))
+		l.Finish(time.Now(), []byte("{}"))
 		all := rest(t, late)
 		late.Close()
 		for i, want := range []string{"waiting", "turn", "started"} {

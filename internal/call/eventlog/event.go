@@ -3,6 +3,7 @@ package eventlog
 import (
 	"encoding/base64"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,10 +20,12 @@ const (
 	End      = "end"
 )
 
-// Event is one event of a call. Body is a JSON object without line breaks.
+// Event is one event of a call. At is when it happened: for output, when its first byte arrived.
+// Body is a JSON object without line breaks.
 type Event struct {
 	Seq  int64
 	Name string
+	At   time.Time
 	Body []byte
 }
 
@@ -32,23 +35,32 @@ func (e Event) AppendSSE(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, e.Seq, 10)
 	dst = append(dst, "\nevent: "...)
 	dst = append(dst, e.Name...)
-	dst = append(dst, "\ndata: "...)
-	dst = append(dst, e.Body...)
+	dst = append(dst, "\ndata: {"...)
+	dst = e.appendMembers(dst)
 	return append(dst, "\n\n"...)
 }
 
-// AppendNDJSON appends the event to dst as a line of JSON: seq, event and the members of the body.
+// AppendNDJSON appends the event to dst as a line of JSON: seq, event, and the members of the data
+// of a server-sent event.
 func (e Event) AppendNDJSON(dst []byte) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendInt(dst, e.Seq, 10)
 	dst = append(dst, `,"event":"`...)
 	dst = append(dst, e.Name...)
+	dst = append(dst, `",`...)
+	dst = e.appendMembers(dst)
+	return append(dst, '\n')
+}
+
+// appendMembers appends the member at, the members of the body and the closing brace.
+func (e Event) appendMembers(dst []byte) []byte {
+	dst = append(dst, `"at":"`...)
+	dst = e.At.UTC().AppendFormat(dst, time.RFC3339Nano)
 	dst = append(dst, '"')
 	if len(e.Body) > len("{}") {
 		dst = append(dst, ',')
 	}
-	dst = append(dst, e.Body[1:]...)
-	return append(dst, '\n')
+	return append(dst, e.Body[1:]...)
 }
 
 const endOpen, endClose = `{"invocation":`, `}`

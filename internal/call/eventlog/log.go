@@ -70,11 +70,13 @@ type entry struct {
 	size   int
 	offset int64
 	at     int64
+	time   int64 // nanoseconds since 1970 UTC; of output, the time of its first byte
 }
 
 // state is a state event. Its body is not in the ring, where later output would overwrite it.
 type state struct {
 	seq  int64
+	time int64
 	body []byte
 }
 
@@ -126,15 +128,15 @@ func (l *Log) Output(stream dray.Stream, p []byte) {
 	}
 }
 
-// Finish adds the end event with its body, a JSON object. Later events are ignored.
-func (l *Log) Finish(body []byte) {
+// Finish adds the end event with its time and its body, a JSON object. Later events are ignored.
+func (l *Log) Finish(at time.Time, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return
 	}
 	l.end, l.closed, l.tailOpen = body, true, false
-	l.push(entry{name: End})
+	l.push(entry{name: End, time: at.UnixNano()})
 	l.free()
 }
 
@@ -149,7 +151,7 @@ func (l *Log) free() {
 func (l *Log) Size() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.end) + len(l.ring.buf) + 48*cap(l.entries)
+	return len(l.end) + len(l.ring.buf) + 56*cap(l.entries)
 }
 
 // add adds an event without output.
@@ -163,12 +165,14 @@ func (l *Log) add(name string, body []byte) {
 		l.ring.max = maxBuffered // progress is not captured, and there is little of it
 	}
 	l.tailOpen = false
+	now := time.Now().UnixNano()
 	if name == State && len(l.states) < maxStates {
-		l.push(entry{name: name, at: l.ring.end})
-		l.states = append(l.states, state{seq: l.first + int64(len(l.entries)) - 1, body: body})
+		l.push(entry{name: name, at: l.ring.end, time: now})
+		seq := l.first + int64(len(l.entries)) - 1
+		l.states = append(l.states, state{seq: seq, time: now, body: body})
 		return
 	}
-	l.push(entry{name: name, size: len(body), at: l.ring.end})
+	l.push(entry{name: name, size: len(body), at: l.ring.end, time: now})
 	l.ring.write(body)
 }
 
@@ -186,8 +190,9 @@ func (l *Log) stateFrom(seq int64) (state, bool) {
 // one event, and returns the number of bytes added.
 func (l *Log) appendOutput(stream dray.Stream, p []byte) int {
 	if !l.tailOpen || l.last().stream != stream {
-		l.push(entry{name: nameOf(stream), stream: stream, offset: l.sizes[stream], at: l.ring.end})
-		l.tailOpen, l.tailSince = true, time.Now()
+		l.openTail(entry{
+			name: nameOf(stream), stream: stream, offset: l.sizes[stream], at: l.ring.end,
+		})
 	}
 	last := l.last()
 	if last.size <= utf8.UTFMax {
@@ -219,11 +224,17 @@ func (l *Log) sealTail(n int) {
 		offset: last.offset + int64(n), at: last.at + int64(n),
 	}
 	last.size = n
-	l.tailOpen = rest.size > 0
-	if l.tailOpen {
-		l.push(rest)
-		l.tailSince = time.Now()
+	l.tailOpen = false
+	if rest.size > 0 {
+		l.openTail(rest)
 	}
+}
+
+// openTail adds an entry of output to which more output is added.
+func (l *Log) openTail(e entry) {
+	l.tailOpen, l.tailSince = true, time.Now()
+	e.time = l.tailSince.UnixNano()
+	l.push(e)
 }
 
 func (l *Log) last() *entry { return &l.entries[len(l.entries)-1] }

@@ -114,7 +114,7 @@ func TestFloodIsCombined(t *testing.T) {
 				l.Output(dray.Stdout, []byte("x"))
 				time.Sleep(100 * time.Microsecond)
 			}
-			l.Finish([]byte("{}"))
+			l.Finish(time.Now(), []byte("{}"))
 		}()
 		n, total := 0, 0
 		for {
@@ -210,7 +210,7 @@ func TestReadersGetTheSameEvents(t *testing.T) {
 	if len(printed[1])+len(printed[2]) < 5<<20 {
 		t.Fatalf("only %d bytes: not enough to leave the memory", len(printed[1])+len(printed[2]))
 	}
-	l.Finish([]byte(`{"invocation":{}}`))
+	l.Finish(time.Now(), []byte(`{"invocation":{}}`))
 	followed = append(followed, rest(t, follow)...)
 	follow.Close()
 	check(t, followed, printed)
@@ -265,7 +265,7 @@ func TestReader_Gap(t *testing.T) {
 	r := l.Reader(0)
 	defer r.Close()
 	l.Output(dray.Stdout, bytes.Repeat([]byte("x"), 6<<20))
-	l.Finish([]byte("{}"))
+	l.Finish(time.Now(), []byte("{}"))
 	all := rest(t, r)
 	first := parse(t, all[0])
 	if first.Offset != 2<<20 || all[0].Seq != 65 || all[len(all)-1].Name != eventlog.End {
@@ -290,7 +290,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if n := l.Size(); n > 6<<20 {
 		t.Errorf("with progress: %d bytes", n)
 	}
-	l.Finish([]byte("{}"))
+	l.Finish(time.Now(), []byte("{}"))
 	if n := l.Size(); n < 4<<20 {
 		t.Errorf("unread output was released: %d bytes", n)
 	}
@@ -313,9 +313,9 @@ func TestOutputDoesNotBlock(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	l.Finish([]byte("{}"))
+	l.Finish(time.Now(), []byte("{}"))
 	l.Output(dray.Stdout, []byte("late"))
-	l.Finish([]byte(`{"again":1}`))
+	l.Finish(time.Now(), []byte(`{"again":1}`))
 	all := rest(t, r)
 	if last := all[len(all)-1]; last.Name != eventlog.End || string(last.Body) != "{}" {
 		t.Errorf("%s %s", last.Name, last.Body)
@@ -349,12 +349,21 @@ func TestBufferedOutput(t *testing.T) {
 }
 
 func TestEventEncodings(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 5e8, time.FixedZone("", 3600))
 	for _, c := range []struct {
 		ev          eventlog.Event
 		sse, ndjson string
 	}{
-		{eventlog.Event{Seq: 7, Name: "stdout", Body: []byte(`{"offset":0,"text":"a"}`)}, "id: 7\nevent: stdout\ndata: {\"offset\":0,\"text\":\"a\"}\n\n", `{"seq":7,"event":"stdout","offset":0,"text":"a"}` + "\n"},
-		{eventlog.Event{Seq: 8, Name: "end", Body: []byte(`{}`)}, "id: 8\nevent: end\ndata: {}\n\n", `{"seq":8,"event":"end"}` + "\n"},
+		{
+			eventlog.Event{Seq: 7, Name: "stdout", At: at, Body: []byte(`{"offset":0,"text":"a"}`)},
+			"id: 7\nevent: stdout\ndata: {\"at\":\"2026-03-01T11:00:00.5Z\",\"offset\":0,\"text\":\"a\"}\n\n",
+			`{"seq":7,"event":"stdout","at":"2026-03-01T11:00:00.5Z","offset":0,"text":"a"}` + "\n",
+		},
+		{
+			eventlog.Event{Seq: 8, Name: "end", At: at, Body: []byte(`{}`)},
+			"id: 8\nevent: end\ndata: {\"at\":\"2026-03-01T11:00:00.5Z\"}\n\n",
+			`{"seq":8,"event":"end","at":"2026-03-01T11:00:00.5Z"}` + "\n",
+		},
 	} {
 		if got := string(c.ev.AppendSSE(nil)); got != c.sse {
 			t.Errorf("%q", got)
@@ -372,7 +381,7 @@ func TestEventsAreSingleLines(t *testing.T) {
 	l.Accepted(hostile)
 	l.Progress(hostile, hostile+strings.Repeat("€", 1000))
 	l.Output(dray.Stdout, []byte(hostile))
-	l.Finish([]byte("{}"))
+	l.Finish(time.Now(), []byte("{}"))
 	r := l.Reader(0)
 	defer r.Close()
 	for _, ev := range rest(t, r) {
@@ -411,7 +420,7 @@ func flood(l *eventlog.Log, size int) {
 		})
 	}
 	streams.Wait()
-	l.Finish([]byte("{}"))
+	l.Finish(time.Now(), []byte("{}"))
 }
 
 // A slow blocking reader gets all output, without captures and with bounded memory.

@@ -103,7 +103,7 @@ func (r *Reader) tryNext() (Event, *waitCondition, error) {
 		if p != nil || err != nil {
 			return Event{}, p, err
 		}
-		ev := Event{Seq: r.next, Name: e.name}
+		ev := Event{Seq: r.next, Name: e.name, At: time.Unix(0, e.time)}
 		r.next++
 		switch {
 		case e.name == End:
@@ -129,7 +129,7 @@ func (r *Reader) take() (entry, *waitCondition, error) {
 	begin, found := l.stateFrom(r.next)
 	if found && (begin.seq < l.first || begin.seq == r.next) {
 		r.next, r.piece = begin.seq, begin.body
-		return entry{name: State}, nil, nil
+		return entry{name: State, time: begin.time}, nil, nil
 	}
 	r.next = max(r.next, l.first)
 	i := r.next - l.first
