@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// dotEnvLine matches a variable in an .env file, as the reference does.
+// The variables of an .env file that the reference reads, as it matches them.
 var (
 	composeFileLine = lazyRegexp(`(?m)^COMPOSE_FILE=(.+)$`)
 	projectNameLine = lazyRegexp(`(?m)^COMPOSE_PROJECT_NAME=(.+)$`)
@@ -26,22 +26,22 @@ var (
 type composeInputs struct {
 	*trustInputs
 
-	// files are the project's compose files in their order.
-	files []string
-	// dirs are the directories that names are relative to, and those of build contexts, of which 1.x
+	// composeFiles are the project's compose files in their order, without those that they name.
+	composeFiles []string
+	// dirs are the directories that names are relative to, and those of build contexts: compose 1.x
 	// requires that they exist.
 	dirs    map[string]bool
-	visited int
+	visited int // values in compose files
 }
 
-// composeNames are the names in one compose file.
+// composeNames are the names of files in one compose file.
 type composeNames struct {
 	*composeInputs
 
-	// files are relative file names. The value is true for compose files.
-	files map[string]bool
-	// projects are relative directories that the names in included files are relative to.
-	projects              map[string]bool
+	// fileNames are relative. The value is true for compose files.
+	fileNames map[string]bool
+	// projectDirs are relative directories that the names in included files are relative to.
+	projectDirs           map[string]bool
 	contexts, dockerfiles map[string]bool
 }
 
@@ -59,21 +59,18 @@ func (f *trustInputs) addCompose() {
 	}
 	c := newComposeInputs(f)
 	f.compose = c
-	if c.files = c.composeFiles(c.readEnv(f.loc.Workspace)); len(c.files) == 0 {
-		f.fail(errors.New("dockerComposeFile names no file"))
-		return
-	}
-	project := filepath.Dir(c.files[0])
+	c.composeFiles = c.findComposeFiles(c.readEnv(f.loc.Workspace))
+	project := filepath.Dir(c.composeFiles[0])
 	c.readEnv(project)
-	for _, file := range c.files {
+	for _, file := range c.composeFiles {
 		c.addComposeFile(file, map[string]bool{project: true})
 	}
 }
 
-// composeFiles returns the compose files of the configuration, else those that env, the
+// findComposeFiles returns the compose files of the configuration, else those that env, the
 // workspace's .env, names, else the defaults of docker compose. COMPOSE_FILE in the daemon's
 // environment is ignored: Up names the file.
-func (c *composeInputs) composeFiles(env []byte) []string {
+func (c *composeInputs) findComposeFiles(env []byte) []string {
 	files := textsOf(listOf(c.file.values["dockerComposeFile"]))
 	for i, name := range files {
 		name, err := c.expand(name)
@@ -105,11 +102,11 @@ func (c *composeInputs) readEnv(dir string) []byte {
 	return c.read(path)
 }
 
-// addComposeFile adds the files that a compose file names. Names are relative to its directory, or
-// to one of bases.
+// addComposeFile adds a compose file and the files that it names. Names are relative to its
+// directory, or to one of bases.
 func (c *composeInputs) addComposeFile(path string, bases map[string]bool) {
 	n := composeNames{
-		composeInputs: c, files: map[string]bool{}, projects: map[string]bool{},
+		composeInputs: c, fileNames: map[string]bool{}, projectDirs: map[string]bool{},
 		contexts: map[string]bool{}, dockerfiles: map[string]bool{"Dockerfile": true},
 	}
 	if err := n.collectFile(c.read(path)); err != nil {
@@ -119,33 +116,43 @@ func (c *composeInputs) addComposeFile(path string, bases map[string]bool) {
 	bases = maps.Clone(bases)
 	bases[filepath.Dir(path)] = true
 	maps.Copy(c.dirs, bases)
+	n.addFiles(bases)
+	n.addContexts(bases)
+}
+
+// addFiles adds the files with fileNames, and what those of them that are compose files name.
+func (n *composeNames) addFiles(bases map[string]bool) {
 	included := maps.Clone(bases)
-	for dir := range n.resolve(n.projects, bases) {
-		c.readEnv(dir)
+	for dir := range n.paths(n.projectDirs, bases) {
+		n.readEnv(dir)
 		included[dir] = true
 	}
-	for file, isCompose := range n.resolve(n.files, bases) {
-		_, done := c.content[file]
-		if isCompose && !done && c.read(file) != nil {
-			c.readEnv(filepath.Dir(file))
-			c.addComposeFile(file, included)
+	for file, isCompose := range n.paths(n.fileNames, bases) {
+		_, done := n.content[file]
+		if isCompose && !done && n.read(file) != nil {
+			n.readEnv(filepath.Dir(file))
+			n.addComposeFile(file, included)
 		}
-		c.read(file)
+		n.read(file)
 	}
-	for context := range n.resolve(n.contexts, bases) {
-		c.dirs[context] = true
+}
+
+// addContexts adds the directories of build contexts, and each Dockerfile that is in one of them.
+func (n *composeNames) addContexts(bases map[string]bool) {
+	for context := range n.paths(n.contexts, bases) {
+		n.dirs[context] = true
 		for name := range n.dockerfiles {
-			c.add(resolvePath(context, name))
+			n.add(resolvePath(context, name))
 		}
 	}
 }
 
-// resolve returns the paths of names, with their values, for each base.
-func (n *composeNames) resolve(names, bases map[string]bool) iter.Seq2[string, bool] {
+// paths returns the paths of names, with their values, for each base.
+func (n *composeNames) paths(names, bases map[string]bool) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for name, value := range names {
 			for base := range bases {
-				if leadsAboveRoot(base, name) { // and above the copy
+				if leadsAboveRoot(base, name) { // in the copy it would lead out of the copy
 					n.fail(fmt.Errorf("the file name %q leads above the root directory", name))
 				}
 				if n.err != nil || !yield(filepath.Join(base, name), value) {
@@ -264,7 +271,7 @@ func (n *composeNames) collectName(name, key string) error {
 	case "", keyExtends:
 		return nil
 	case keyBuild, keyContext:
-		// others are compose's, or bindDockerfiles', to resolve
+		// for others bindDockerfiles adds the Dockerfile, from the model
 		if !strings.Contains(name, "$") && !isURL(name) && !filepath.IsAbs(name) {
 			n.contexts[name] = true
 		}
@@ -286,9 +293,9 @@ func (n *composeNames) collectName(name, key string) error {
 	}
 	name = strings.ReplaceAll(name, "$$", "$")
 	if key == keyProject {
-		n.projects[name] = true
+		n.projectDirs[name] = true
 	} else {
-		n.files[name] = n.files[name] || key == keyInclude || key == keyFile
+		n.fileNames[name] = n.fileNames[name] || key == keyInclude || key == keyFile
 	}
 	return nil
 }
@@ -304,9 +311,10 @@ func checkSecurityOption(option string) error {
 	return nil
 }
 
-func isURL(context string) bool {
-	return strings.Contains(context, "://") || strings.HasPrefix(context, "git@") ||
-		strings.HasPrefix(context, "github.com/") || strings.HasPrefix(context, "oci:")
+// isURL reports whether compose would fetch a file or a build context of this name.
+func isURL(name string) bool {
+	return strings.Contains(name, "://") || strings.HasPrefix(name, "git@") ||
+		strings.HasPrefix(name, "github.com/") || strings.HasPrefix(name, "oci:")
 }
 
 // leadsAboveRoot reports whether a relative name has more ".." than the directory has segments.

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Compose asks docker compose what it makes of a project.
+// Compose runs `docker compose config` for a project.
 type Compose struct {
 	// Run runs a program. Its time and memory must be bounded: the project is not trusted.
 	Run RunFunc
@@ -46,22 +46,22 @@ var noRemotes = []string{
 	"COMPOSE_EXPERIMENTAL_GIT_REMOTE=false", "COMPOSE_EXPERIMENTAL_OCI_REMOTE=false",
 }
 
-// composeQuery is one question to compose about a copy of a project.
+// composeQuery gets the model of a project by running `docker compose config` on a copy of it.
 type composeQuery struct {
 	*composeInputs
 	Compose
 
 	// copy is the directory of the copy. It contains each file at its absolute path.
 	copy string
-	argv []string // the program, see choose
+	argv []string // the program, see chooseProgram
 	// hostEnv is the environment of `up`, env that of compose.
 	hostEnv, env []string
 	// markers are the values in env that stand for variables of the host.
 	markers map[string]string
 }
 
-// model asks compose. It gives compose a copy of the files that were read, because a tool that runs
-// in the container could replace a file by a device between the check and the use.
+// model returns the model of the project. Compose gets a copy of the files that were read, because a
+// tool that runs in the container could replace a file by a device between the check and the use.
 func (c *composeInputs) model(ctx context.Context, compose Compose) (m composeModel, err error) {
 	if err := os.MkdirAll(compose.Dir, 0o700); err != nil {
 		return m, err
@@ -76,11 +76,11 @@ func (c *composeInputs) model(ctx context.Context, compose Compose) (m composeMo
 	if err := q.makeCopy(); err != nil {
 		return m, err
 	}
-	q.mark()
-	if err := q.choose(ctx); err != nil {
+	q.setEnv()
+	if err := q.chooseProgram(ctx); err != nil {
 		return m, err
 	}
-	return q.ask(ctx)
+	return q.namedModel(ctx)
 }
 
 func (q *composeQuery) makeCopy() error {
@@ -101,20 +101,29 @@ func (q *composeQuery) makeCopy() error {
 	return err
 }
 
-// plainNames are variables whose values programs need to run. The values of others would reach the
-// hash and whoever reviews it.
-var plainNames = map[string]bool{"PATH": true, "LANG": true, "LANGUAGE": true}
+// unmarkedNames are variables whose values docker compose needs to run, besides DOCKER_*, COMPOSE_*
+// and LC_*.
+var unmarkedNames = map[string]bool{"PATH": true, "LANG": true, "LANGUAGE": true}
 
-// mark sets env, with markers instead of the values of variables: what compose puts into the model
-// becomes their name again. So a changed value does not end the trust and is not shown. A marker is
-// a path if the value is. Numbers stay, because compose would refuse another text for them.
-func (q *composeQuery) mark() {
+// isMarked reports whether compose gets a marker instead of the value of a variable. Numbers stay,
+// because compose would refuse another text for them.
+func isMarked(name, value string) bool {
+	if value == "" || unmarkedNames[name] || strings.HasPrefix(name, "DOCKER_") ||
+		strings.HasPrefix(name, "COMPOSE_") || strings.HasPrefix(name, "LC_") {
+		return false
+	}
+	_, err := strconv.ParseFloat(value, 64)
+	return err != nil
+}
+
+// setEnv sets env, with markers instead of the values of variables: restore replaces them in the
+// model by the names of the variables. So a changed value does not end the trust and is not shown. A
+// marker is a path if the value is.
+func (q *composeQuery) setEnv() {
 	q.markers = map[string]string{}
 	for _, pair := range q.hostEnv {
 		name, value, _ := strings.Cut(pair, "=")
-		if _, err := strconv.ParseFloat(value, 64); err != nil && value != "" && !plainNames[name] &&
-			!strings.HasPrefix(name, "DOCKER_") && !strings.HasPrefix(name, "COMPOSE_") &&
-			!strings.HasPrefix(name, "LC_") {
+		if isMarked(name, value) {
 			marker := "dray-host-variable-" + name + "-"
 			if filepath.IsAbs(value) {
 				marker = "/" + marker
@@ -140,8 +149,9 @@ func lookupEnv(env []string, name string) (value string, ok bool) {
 	return "", false
 }
 
-// choose selects the program as the reference does: the plugin of docker, else docker-compose.
-func (q *composeQuery) choose(ctx context.Context) error {
+// chooseProgram selects the program as the reference does: the plugin of docker, else
+// docker-compose.
+func (q *composeQuery) chooseProgram(ctx context.Context) error {
 	q.argv = []string{"docker", "compose"}
 	if _, err := q.Run(ctx, q.command(append(q.argv, "version", "--short"))); err != nil {
 		q.argv = []string{"docker-compose"}
@@ -154,8 +164,8 @@ func (q *composeQuery) command(argv []string) Command {
 	return Command{Argv: argv, Env: q.env, Dir: q.copy + q.loc.Workspace}
 }
 
-// ask returns the model, with the names that compose derives from the name of the project.
-func (q *composeQuery) ask(ctx context.Context) (composeModel, error) {
+// namedModel returns the model, with what compose derives from the name of the project.
+func (q *composeQuery) namedModel(ctx context.Context) (composeModel, error) {
 	m, err := q.config(ctx)
 	if err != nil {
 		return m, err
@@ -168,9 +178,10 @@ func (q *composeQuery) ask(ctx context.Context) (composeModel, error) {
 	return m, err
 }
 
+// config runs `config` of the program, args before it.
 func (q *composeQuery) config(ctx context.Context, args ...string) (m composeModel, err error) {
 	argv := append(slices.Clone(q.argv), args...)
-	for _, file := range q.files {
+	for _, file := range q.composeFiles {
 		argv = append(argv, "-f", q.copy+file)
 	}
 	if files := listOf(q.file.values["dockerComposeFile"]); len(files) == 0 {
@@ -212,6 +223,7 @@ func (q *composeQuery) parse(out string) (m composeModel, err error) {
 	return m, cmp.Or(err, m.check())
 }
 
+// restore replaces paths and markers below a node, and adds the variables of the markers to used.
 func (q *composeQuery) restore(n *yaml.Node, used map[string]bool) error {
 	for i, element := range n.Content {
 		isKey := n.Kind == yaml.MappingNode && i%2 == 0
@@ -244,8 +256,8 @@ func (q *composeQuery) hasMarker(text string) bool {
 		func(marker string) bool { return strings.Contains(text, marker) })
 }
 
-// versionFirst moves the version of a project to its begin: the reference takes the first line that
-// looks like one, and 1.x refuses files of different versions.
+// versionFirst moves the version of a project to its start: the reference uses the first line that
+// looks like a version, and compose 1.x refuses files of different versions.
 func versionFirst(root *yaml.Node) {
 	for i := 2; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == "version" {
@@ -256,7 +268,8 @@ func versionFirst(root *yaml.Node) {
 	}
 }
 
-// check fails for what is done with a program or a file of the host that the model only names.
+// check fails if the model names a program of the host that compose would run, or a file of the host
+// that compose would read again.
 func (m composeModel) check() error {
 	for name, service := range m.services() {
 		if service["provider"] != nil {
@@ -309,7 +322,7 @@ func (q *composeQuery) projectName(model entry) string {
 	if inModel == "devcontainer" && !q.isNamed() {
 		inModel = "" // it is that of the directory
 	}
-	dir := filepath.Dir(q.files[0])
+	dir := filepath.Dir(q.composeFiles[0])
 	base := baseName(dir)
 	if dir == filepath.Join(q.loc.Workspace, ".devcontainer") {
 		base = baseName(q.loc.Workspace) + "_devcontainer"
@@ -319,7 +332,7 @@ func (q *composeQuery) projectName(model entry) string {
 
 // isNamed reports whether one of the compose files names the project.
 func (q *composeQuery) isNamed() bool {
-	return slices.ContainsFunc(q.files, func(file string) bool {
+	return slices.ContainsFunc(q.composeFiles, func(file string) bool {
 		var doc struct{ Name string }
 		return yaml.Unmarshal(q.content[file], &doc) == nil && doc.Name != ""
 	})

@@ -2,6 +2,8 @@ package devcontainer
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -18,6 +20,12 @@ type Location struct {
 	Config    string
 }
 
+// fileName returns a name for files that belong to the location.
+func (l Location) fileName() string {
+	sum := sha256.Sum256([]byte(l.Workspace + "\x00" + l.Config))
+	return hex.EncodeToString(sum[:16])
+}
+
 // wellKnown are the default paths of a configuration, in this order. The reference uses
 // `.devcontainer/<name>/devcontainer.json` only if it is named.
 var wellKnown = []string{filepath.Join(".devcontainer", "devcontainer.json"), ".devcontainer.json"}
@@ -28,7 +36,8 @@ var wellKnown = []string{filepath.Join(".devcontainer", "devcontainer.json"), ".
 func Locate(ctx context.Context, workspace, config string) (Location, error) {
 	if !filepath.IsAbs(workspace) {
 		return Location{}, dray.Errorf(dray.CodeInvalidRequest,
-			"the workspace folder %q is not an absolute path", workspace)
+			"the workspace folder %q is not an absolute path", workspace).
+			WithHint("use its absolute path on the daemon's host")
 	}
 	workspace = filepath.Clean(workspace)
 	if err := checkFolder(ctx, workspace); err != nil {
@@ -49,7 +58,8 @@ func Locate(ctx context.Context, workspace, config string) (Location, error) {
 func FindWorkspace(ctx context.Context, dir string) (Location, error) {
 	if !filepath.IsAbs(dir) {
 		return Location{}, dray.Errorf(dray.CodeInvalidRequest,
-			"the directory %q is not an absolute path", dir)
+			"the directory %q is not an absolute path", dir).
+			WithHint("use its absolute path on the daemon's host")
 	}
 	if err := checkFolder(ctx, filepath.Clean(dir)); err != nil {
 		return Location{}, err
@@ -140,7 +150,8 @@ func locateConfig(ctx context.Context, workspace, config string) (Location, erro
 	switch {
 	case err != nil && !isAbsent(err):
 		return Location{}, dray.Errorf(dray.CodeContainerFailed,
-			"look at the devcontainer configuration: %w", err)
+			"look at the devcontainer configuration: %w", err).
+			WithHint("make %s a regular file that the daemon's user can read", config)
 	case err != nil || !info.Mode().IsRegular():
 		return Location{}, dray.Errorf(dray.CodeNoDevcontainer,
 			"no such devcontainer configuration file: %s", config).
@@ -153,7 +164,8 @@ func checkFolder(ctx context.Context, folder string) error {
 	info, err := linux.UntrustedDir(folder).StatDir(ctx)
 	switch {
 	case err != nil && !isAbsent(err):
-		return dray.Errorf(dray.CodeWorkspaceNotFound, "look at the workspace folder: %w", err)
+		return dray.Errorf(dray.CodeWorkspaceNotFound, "look at the workspace folder: %w", err).
+			WithHint("make %s a directory that the daemon's user can read", folder)
 	case err != nil:
 		return dray.Errorf(dray.CodeWorkspaceNotFound, "the workspace folder %s does not exist", folder).
 			WithHint("check the path on the daemon's host")

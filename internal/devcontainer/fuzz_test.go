@@ -40,7 +40,7 @@ func FuzzConfig(f *testing.F) {
 		c := newComposeInputs(fp)
 		c.addComposeFile(dir+"/.devcontainer/c.yml", map[string]bool{dir: true}) // not always a compose file
 		q := composeQuery{composeInputs: c, copy: dir}
-		q.mark()
+		q.setEnv()
 		if m, err := q.parse(string(compose)); err == nil {
 			m.access()
 		}

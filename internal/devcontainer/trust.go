@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -49,20 +50,20 @@ func (s *TrustStore) Summary(ctx context.Context, loc Location) (Summary, error)
 	return f.summary(), nil
 }
 
-// collect returns all trust inputs, and the hash of those that are known without compose.
+// collect returns all trust inputs, and the hash of those that are known without running compose.
 func (s *TrustStore) collect(ctx context.Context, loc Location) (*trustInputs, string, error) {
 	f, err := collectTrustInputs(ctx, loc)
 	if err != nil {
 		return nil, "", err
 	}
-	inputs := f.hash()
-	err = f.askCompose(ctx, s.compose)
-	return f, inputs, err
+	inputsHash := f.hash()
+	err = f.addModel(ctx, s.compose)
+	return f, inputsHash, err
 }
 
 // Trust records a trust in what the returned summary shows.
 func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
-	f, inputs, err := s.collect(ctx, loc)
+	f, inputsHash, err := s.collect(ctx, loc)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -70,8 +71,8 @@ func (s *TrustStore) Trust(ctx context.Context, loc Location) (Summary, error) {
 	record := trustRecord{
 		Workspace: f.loc.Workspace, Config: f.loc.Config, Hash: summary.Hash, At: time.Now().UTC(),
 	}
-	if inputs != summary.Hash {
-		record.Inputs = inputs
+	if inputsHash != summary.Hash {
+		record.InputsHash = inputsHash
 	}
 	return summary, s.file.put(record)
 }
@@ -86,19 +87,23 @@ func (s *TrustStore) Approve(ctx context.Context, loc Location) (Approval, error
 	if err != nil {
 		return Approval{}, err
 	}
-	if err := f.askCompose(ctx, s.compose); err != nil {
+	if err := f.addModel(ctx, s.compose); err != nil {
 		return Approval{}, err
 	}
 	if record.Hash != f.hash() {
 		return Approval{}, untrusted(loc, record)
 	}
 	approval, err := approve(loc, f.file, f.root, f.model)
-	f.bind(&approval)
-	return approval, err
+	if err != nil {
+		return Approval{}, err
+	}
+	approval.root = cmp.Or(f.realRoot, f.loc.Workspace)
+	approval.reads, approval.hardLinked = f.reads()
+	return approval, nil
 }
 
-// unchanged returns the trust inputs that are known without compose and the trust in them. It fails
-// if there is none.
+// unchanged returns the trust inputs that are known without running compose, and the record of the
+// trust in them. It fails with workspace_untrusted if they are not trusted.
 func (s *TrustStore) unchanged(ctx context.Context, loc Location,
 ) (*trustInputs, trustRecord, error) {
 	f, err := collectTrustInputs(ctx, loc)
@@ -106,7 +111,7 @@ func (s *TrustStore) unchanged(ctx context.Context, loc Location,
 		return nil, trustRecord{}, err
 	}
 	record, err := s.file.record(f.loc)
-	if err == nil && record.inputs() != f.hash() {
+	if err == nil && record.inputsHash() != f.hash() {
 		err = untrusted(loc, record)
 	}
 	return f, record, err
@@ -147,10 +152,12 @@ func (s *TrustStore) approveAlways(ctx context.Context, loc Location) (Approval,
 // Approval permits Up for one workspace with one configuration. The zero Approval permits nothing.
 type Approval struct {
 	loc    Location
-	pinned entry
-	root   string
-	reads  []string
-	linked string // one of them that has another name
+	pinned entry // the configuration for `up`, see approve
+	// root and reads are those of Root and Reads.
+	root  string
+	reads []string
+	// hardLinked is one of reads with a further hard link, if there is one.
+	hardLinked string
 	// model is the compose project that was trusted, if it was not trusted by configuration.
 	model composeModel
 }
@@ -176,8 +183,8 @@ func approve(loc Location, file configFile, root string, model composeModel) (Ap
 	return Approval{loc: loc, pinned: values, model: model}, nil
 }
 
-// write writes the pinned configuration, and the compose project to a directory of its name below
-// data: compose 1.x knows no other place for the name.
+// write writes the pinned configuration to path, and the compose project to a directory below data
+// with the name of the project: compose 1.x has the name from the directory.
 func (a Approval) write(path, data string) error {
 	values := maps.Clone(a.pinned)
 	if a.model.text != "" {
@@ -223,8 +230,8 @@ type TrustFiles struct {
 
 // IsTrusted reports whether the files of the workspace are as they were when it was trusted, and
 // the trust inputs, empty if it is always trusted. If it returns false, the error is the reason. It
-// does not run compose, of which a later version can make another model of the same files: Approve
-// does.
+// does not run compose, as Approve does: another version of compose can have another model of the
+// same files.
 func (s *TrustStore) IsTrusted(ctx context.Context, loc Location) (bool, TrustFiles, error) {
 	if _, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
 		return err == nil, TrustFiles{}, err

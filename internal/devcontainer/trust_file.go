@@ -29,13 +29,13 @@ type trustRecord struct {
 	Workspace string `json:"workspace"`
 	Config    string `json:"config"`
 	Hash      string `json:"hash"`
-	// Inputs is the hash without the model of compose, if there is one: it is known without running
-	// compose.
-	Inputs string    `json:"inputs,omitzero"`
-	At     time.Time `json:"at"`
+	// InputsHash is the hash without the model of compose, empty if there is no model. It is known
+	// without running compose.
+	InputsHash string    `json:"inputs,omitzero"`
+	At         time.Time `json:"at"`
 }
 
-func (r trustRecord) inputs() string { return cmp.Or(r.Inputs, r.Hash) }
+func (r trustRecord) inputsHash() string { return cmp.Or(r.InputsHash, r.Hash) }
 
 type trustDocument struct {
 	Version int           `json:"version"`
@@ -66,7 +66,7 @@ func (l Location) isRecorded(r trustRecord) bool {
 
 // put replaces the trust in one location.
 func (f trustFile) put(record trustRecord) (err error) {
-	unlock, err := lockFileFor(f.path)
+	unlock, err := lockBeside(f.path)
 	if err != nil {
 		return f.unusable(err)
 	}
@@ -148,8 +148,8 @@ func checkPrivate(file *os.File) error {
 	return nil
 }
 
-// lockFileFor acquires PATH.lock: a file that is replaced cannot be locked itself.
-func lockFileFor(path string) (unlock func() error, err error) {
+// lockBeside locks the file PATH.lock until unlock is called: a file that is replaced cannot be locked itself.
+func lockBeside(path string) (unlock func() error, err error) {
 	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC,
 		0o600)
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 //   - the configuration file and its lock file,
 //   - the directory `.devcontainer`, which usually contains the scripts of lifecycle commands,
 //   - Dockerfiles, and the files that docker compose can read for its model of the project,
-//   - that model, after askCompose,
+//   - that model, after addModel,
 //   - the directories of local features,
 //   - files of the workspace that initializeCommand, which runs on the host, and runArgs name,
 //   - the directory that is mounted, which a repository above the workspace can move,
@@ -43,29 +43,30 @@ const (
 type trustInputs struct {
 	loc  Location
 	file configFile
-	// root is what `up` mounts, with symlinks kept; empty for compose
-	root       string
-	realRoot   string // root without symlinks
-	files      map[string]string
-	walkedDirs map[string]bool
-	// content has each file of which the content counts too, nil if it does not exist.
+	// root is the directory that `up` mounts, with symlinks kept, and realRoot without. They are empty
+	// for compose.
+	root, realRoot string
+	// files has the state of each file by its path, see stateOf.
+	files map[string]string
+	// content has each file that was read for its content, nil if it does not exist.
 	content map[string][]byte
-	// sources are paths of the workspace that mounts may name, with where their symlinks lead to.
-	sources map[string]string
-	// features are the metadata of local features by their directory.
-	features map[string]entry
 	// folders are the directories that were added recursively.
 	folders map[string]bool
-	bytes   int64
+	// features are the metadata of local features by their directory.
+	features map[string]entry
+	// sources are paths of the workspace that mounts may name, with what followSymlinks returns for them, sorted.
+	sources map[string][]string
+	// compose are the files of a compose project, nil for others, and model is what docker compose
+	// prints for them, after addModel.
+	compose *composeInputs
+	model   composeModel
+
+	size int64 // of the files that were hashed, in bytes
 	// ctx and dir are those of the one operation that the inputs are collected for.
 	ctx context.Context //nolint:containedctx // see above
 	dir linux.UntrustedDir
 	// err is the first error. Nothing is added after it.
 	err error
-	// compose are the files of a compose project, nil for others, and model is what compose makes of
-	// them, after askCompose.
-	compose *composeInputs
-	model   composeModel
 }
 
 // collectTrustInputs reads the trust inputs. It fails if one of them cannot be read.
@@ -75,9 +76,9 @@ func collectTrustInputs(ctx context.Context, loc Location) (*trustInputs, error)
 		return nil, err
 	}
 	f := &trustInputs{
-		ctx: ctx, dir: linux.UntrustedDir(canonical.Workspace), loc: canonical, files: map[string]string{}, walkedDirs: map[string]bool{},
-		content: map[string][]byte{}, features: map[string]entry{}, folders: map[string]bool{},
-		sources: map[string]string{},
+		loc: canonical, files: map[string]string{}, content: map[string][]byte{},
+		folders: map[string]bool{}, features: map[string]entry{}, sources: map[string][]string{},
+		ctx: ctx, dir: linux.UntrustedDir(canonical.Workspace),
 	}
 	if f.file, err = readConfig(ctx, canonical); err != nil {
 		return nil, err
@@ -111,8 +112,9 @@ func (f *trustInputs) failure() error {
 		WithHint("fix it, or add the folder to trust.workspaces")
 }
 
-// askCompose adds what docker compose makes of a compose project. It runs docker compose.
-func (f *trustInputs) askCompose(ctx context.Context, compose Compose) error {
+// addModel adds the model of a compose project, with the Dockerfiles and the sources of mounts in it.
+// It runs docker compose.
+func (f *trustInputs) addModel(ctx context.Context, compose Compose) error {
 	if f.compose == nil {
 		return nil
 	}
@@ -160,9 +162,9 @@ func (f *trustInputs) hash() string {
 		field(f.files[path])
 	}
 	for _, path := range slices.Sorted(maps.Keys(f.sources)) {
-		if f.sources[path] != path {
+		if followed := strings.Join(f.sources[path], "\x00"); followed != path {
 			field(path)
-			field(f.sources[path])
+			field(followed)
 		}
 	}
 	if f.model.text != "" {
@@ -212,6 +214,7 @@ func (f *trustInputs) isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
+// add adds a file, which need not exist, or that the path is a directory.
 func (f *trustInputs) add(path string) {
 	path = filepath.Clean(path)
 	if _, done := f.files[path]; done || f.err != nil {
@@ -286,33 +289,24 @@ func (f *trustInputs) digest(path string) (string, error) {
 			return "", err
 		}
 	}
-	if f.bytes += int64(len(content)); f.bytes > maxTrustBytes {
+	if f.size += int64(len(content)); f.size > maxTrustBytes {
 		return "", fmt.Errorf("it has more than %d MiB of files", maxTrustBytes>>20)
 	}
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// addTree adds a directory recursively, or that it is absent.
+// addTree adds a directory recursively, or that there is none.
 func (f *trustInputs) addTree(root string) {
-	if f.walkedDirs[root] {
+	if info, err := f.dir.Lstat(f.ctx, root); err == nil && info.IsDir() {
+		f.addEntries(root)
 		return
 	}
-	f.walkedDirs[root] = true
-	info, err := f.dir.Lstat(f.ctx, root)
-	switch {
-	case isAbsent(err):
-		f.files[root] = "absent"
-	case err == nil && !info.IsDir():
-		f.add(root)
-	default:
-		f.fail(err)
-		f.addEntries(root)
-	}
+	f.add(root)
 }
 
 func (f *trustInputs) addEntries(dir string) {
-	if f.err != nil {
+	if f.folders[dir] || f.err != nil {
 		return
 	}
 	if len(f.folders) >= maxTrustFiles {
@@ -345,7 +339,7 @@ func (f *trustInputs) addFolders() {
 	}
 	features, _ := f.file.values["features"].(entry)
 	f.addFeatures(features)
-	f.add(lockFile(f.loc.Config))
+	f.add(featureLockPath(f.loc.Config))
 }
 
 // addFeatures adds the directories of local features, and of those that they depend on.
@@ -369,8 +363,8 @@ func (f *trustInputs) addFeatures(features entry) {
 	}
 }
 
-// lockFile returns the path of the reference's lock file of features.
-func lockFile(config string) string {
+// featureLockPath returns the path of the reference's lock file of features.
+func featureLockPath(config string) string {
 	name := "devcontainer-lock.json"
 	if strings.HasPrefix(filepath.Base(config), ".") {
 		name = "." + name

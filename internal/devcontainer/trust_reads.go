@@ -12,16 +12,18 @@ import (
 )
 
 // Reads returns the paths of the trust inputs that `up` uses on the host, so that nobody may change
-// them between Approve and their use: files, directories, and the symlinks that lead to them. It
-// is empty if the workspace is always trusted.
+// them between Approve and their use: files, directories, and the symlinks that lead to them. Files
+// that compose has read for its model are among them, though `up` uses the model. It is empty if the
+// workspace is always trusted.
 func (a Approval) Reads() []string { return a.reads }
 
-// Root returns the directory that contains what `up` mounts and reads, with symlinks resolved.
+// Root returns the directory that contains what `up` mounts and reads, with symlinks resolved. It is
+// empty if the workspace is always trusted.
 func (a Approval) Root() string { return a.root }
 
-// Starts reports whether `up` of this approval has made the container, as one of the services of
-// its compose project or as that of the workspace.
-func (a Approval) Starts(ctx context.Context, c ContainerInfo) bool {
+// Owns reports whether a container is one of those that `up` of this approval creates or starts: that
+// of the workspace, or a service of its compose project.
+func (a Approval) Owns(ctx context.Context, c ContainerInfo) bool {
 	if _, ok := a.loc.Match(ctx, []ContainerInfo{c}); ok {
 		return true
 	}
@@ -29,37 +31,40 @@ func (a Approval) Starts(ctx context.Context, c ContainerInfo) bool {
 	return project != "" && project == a.model.project
 }
 
-// bind adds what Reads, Root and Starts return.
-func (f *trustInputs) bind(a *Approval) {
-	a.root = f.loc.Workspace
+// reads returns the paths for Approval.Reads, and one of the files that has a further hard link.
+func (f *trustInputs) reads() (reads []string, hardLinked string) {
 	paths := map[string]bool{}
-	if f.root != "" { // its content is used in the container only
-		a.root = f.realRoot
-		addHops(f.readlink, paths, f.root)
-		delete(paths, a.root)
-		paths[filepath.Dir(a.root)] = true
-	}
-	for _, source := range f.sources {
-		for hop := range strings.SplitSeq(source, "\x00") {
-			paths[filepath.Dir(hop)] = true
+	add := func(path string) {
+		for _, p := range followSymlinks(f.readlink, path) {
+			paths[p] = true
 		}
 	}
-	if f.readOnHost() {
+	if f.root != "" { // its content is used in the container only
+		add(f.root)
+		delete(paths, f.realRoot)
+		paths[filepath.Dir(f.realRoot)] = true
+	}
+	for _, followed := range f.sources {
+		for _, path := range followed {
+			paths[filepath.Dir(path)] = true
+		}
+	}
+	if f.readsOnHost() {
 		for path := range f.files {
-			addHops(f.readlink, paths, path)
-			if f.hardLinked(path) {
-				a.linked = path
+			add(path)
+			if f.isHardLinked(path) {
+				hardLinked = path
 			}
 		}
 		for path := range f.folders {
-			addHops(f.readlink, paths, path)
+			add(path)
 		}
 	}
-	a.reads = slices.Sorted(maps.Keys(paths))
+	return slices.Sorted(maps.Keys(paths)), hardLinked
 }
 
-// readOnHost reports whether `up` reads files on the host other than the pinned configuration.
-func (f *trustInputs) readOnHost() bool {
+// readsOnHost reports whether `up` reads files on the host other than the pinned configuration.
+func (f *trustInputs) readsOnHost() bool {
 	values := f.file.values
 	features, _ := values["features"].(entry)
 	for name := range features {
@@ -68,7 +73,7 @@ func (f *trustInputs) readOnHost() bool {
 		}
 	}
 	return values["initializeCommand"] != nil || values["build"] != nil ||
-		values["dockerFile"] != nil || isCompose(values) || f.files[lockFile(f.loc.Config)] != "absent"
+		values["dockerFile"] != nil || isCompose(values) || f.files[featureLockPath(f.loc.Config)] != "absent"
 }
 
 // addSources adds the paths of the workspace among the words of mounts. The engine follows their
@@ -80,16 +85,15 @@ func (f *trustInputs) addSources(value any) {
 			if _, ok := lexical.Rel(f.loc.Workspace, path); err != nil || !ok {
 				continue
 			}
-			hops := map[string]bool{}
-			addHops(f.readlink, hops, path)
-			f.sources[filepath.Clean(path)] = strings.Join(slices.Sorted(maps.Keys(hops)), "\x00")
+			followed := slices.Sorted(slices.Values(followSymlinks(f.readlink, path)))
+			f.sources[filepath.Clean(path)] = slices.Compact(followed)
 		}
 	}
 }
 
-// hardLinked reports whether a file has another name, by which a container that cannot reach this
-// one could change it.
-func (f *trustInputs) hardLinked(path string) bool {
+// isHardLinked reports whether a file has a further hard link, by which a container that cannot reach
+// this path could change it.
+func (f *trustInputs) isHardLinked(path string) bool {
 	stats, err := f.dir.StatAll(f.ctx, []string{path})
 	return err == nil && stats[0].Mode&syscall.S_IFMT == syscall.S_IFREG && stats[0].Nlink > 1
 }
@@ -99,21 +103,22 @@ type readlinkFunc = func(name string) (string, error)
 
 func (f *trustInputs) readlink(name string) (string, error) { return f.dir.Readlink(f.ctx, name) }
 
-// maxHops bounds the symlinks of a path, as the kernel does.
-const maxHops = 40
+// maxSymlinks bounds the symlinks of a path, as the kernel does.
+const maxSymlinks = 40
 
-// addHops adds what decides where a path leads to: each symlink on the way and the last path, which
-// has none and need not exist.
-func addHops(readlink readlinkFunc, paths map[string]bool, path string) {
-	for range maxHops {
+// followSymlinks returns the symlinks that an absolute path leads through, and last the path without
+// symlinks, which need not exist. Whoever can replace one of them decides where the path leads.
+func followSymlinks(readlink readlinkFunc, path string) []string {
+	var followed []string
+	for range maxSymlinks {
 		link, target := firstLink(readlink, path)
 		if link == "" {
 			break
 		}
-		paths[link] = true
+		followed = append(followed, link)
 		path = resolvePath(filepath.Dir(link), target) + path[len(link):]
 	}
-	paths[filepath.Clean(path)] = true
+	return append(followed, filepath.Clean(path))
 }
 
 // firstLink returns the first symlink of an absolute path and its target.

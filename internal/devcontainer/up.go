@@ -100,11 +100,15 @@ func (o UpOptions) check() error {
 			"the devcontainer CLI hangs on paths that contain \"=\": %s", folder).
 			WithHint("rename the folder")
 	}
-	if o.Approval.linked != "" {
+	if o.Approval.hardLinked != "" {
 		return dray.Errorf(dray.CodeContainerUnavailable, "%s has another name (a hard link), by which "+
-			"a container could change it before it is used", o.Approval.linked).
+			"a container could change it before it is used", o.Approval.hardLinked).
 			WithHint("replace it by a copy of itself")
 	}
+	return o.checkCLI()
+}
+
+func (o UpOptions) checkCLI() error {
 	var what string
 	info, err := os.Stat(o.CLI)
 	switch {
@@ -125,7 +129,7 @@ func (o UpOptions) run(
 	ctx context.Context, a *upAttempt, progress func(phase, message string),
 ) (UpResult, error) {
 	dirs, err := o.makeDirs(a.replace)
-	defer func() { _ = os.RemoveAll(dirs.run) }() // else the next start of the daemon removes it
+	defer func() { _ = os.RemoveAll(dirs.run) }() // if it fails, the next start of the daemon does it
 	if err == nil {
 		err = o.checkComposeFiles()
 	}
@@ -137,12 +141,12 @@ func (o UpOptions) run(
 		return UpResult{}, fmt.Errorf("start the devcontainer CLI: %w", err)
 	}
 	log := upLog{progress: progress, phase: "up"}
-	f := upMonitor{loc: o.Approval.loc, before: a.note.Before, log: log}
-	return f.follow(ctx, running)
+	m := upMonitor{loc: o.Approval.loc, before: a.note.Before, log: log}
+	return m.follow(ctx, running)
 }
 
-// command returns the CLI's command line. The CLI derives labels from --config and reads
-// --override-config. It must not create a lock file, which is a trust input.
+// command returns the CLI's command. The CLI derives labels from --config and reads the configuration
+// from --override-config. It must not create a lock file, which is a trust input.
 func (o UpOptions) command(dirs upDirs, replace bool) Command {
 	loc := o.Approval.loc
 	argv := []string{
@@ -154,7 +158,7 @@ func (o UpOptions) command(dirs upDirs, replace bool) Command {
 	}) {
 		argv = append(argv, "--user-data-folder", dirs.data)
 	}
-	if _, err := os.Stat(lockFile(loc.Config)); isAbsent(err) {
+	if _, err := os.Stat(featureLockPath(loc.Config)); isAbsent(err) {
 		argv = append(argv, "--no-lockfile")
 	}
 	if replace {

@@ -1,8 +1,6 @@
 package devcontainer
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,19 +15,18 @@ import (
 // write. By default the CLI uses a directory below TMPDIR whose name everybody knows: whoever
 // creates it first decides what the CLI reads back from it, such as mounts of compose services.
 type upDirs struct {
-	// run is removed after the `up`. It has the trusted configuration and the TMPDIR.
+	// run is removed after the `up`. It contains the file pinned, the trusted configuration, and tmp, the
+	// TMPDIR.
 	run, pinned, tmp string
-	// data has the trusted compose project and the compose files that the CLI adds. The labels of the
-	// container name them, and the next `up` reads the latter again.
+	// data contains the trusted compose project and the compose files that the CLI adds to it. Labels of
+	// the containers have their paths. The next `up` reads the files of the CLI again.
 	data string
 }
 
-// makeDirs creates the directories of an `up`. Files for a container that no longer exists are
-// removed.
+// makeDirs creates the directories of an `up`, and removes the data of a container that no longer
+// exists or that is replaced.
 func (o UpOptions) makeDirs(replace bool) (upDirs, error) {
-	loc := o.Approval.loc
-	sum := sha256.Sum256([]byte(loc.Workspace + "\x00" + loc.Config))
-	d := upDirs{data: filepath.Join(o.State, "devcontainer", hex.EncodeToString(sum[:16]))}
+	d := upDirs{data: filepath.Join(o.State, "devcontainer", o.Approval.loc.fileName())}
 	parent := filepath.Join(o.State, "run")
 	err := os.MkdirAll(parent, 0o700)
 	if err == nil {
@@ -63,14 +60,14 @@ func (d upDirs) env(env []string) []string {
 	return append(env, "TMPDIR="+d.tmp)
 }
 
-// checkComposeFiles refuses a container whose compose files of the CLI, from an `up` without dray,
-// are where another user could write them: the CLI would read them again.
+// checkComposeFiles fails if another user could write a compose file that the CLI added for the
+// container in an `up` without dray: the CLI would read it again.
 func (o UpOptions) checkComposeFiles() error {
 	for path := range strings.SplitSeq(o.Container.Label(labelComposeFiles), ",") {
 		if !strings.Contains(path, "docker-compose.devcontainer.") {
 			continue
 		}
-		// Where it was removed, nobody else may create it.
+		// If its directory was removed, another user could create it.
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err == nil && isPrivate(path) {
 			continue
 		}
@@ -84,29 +81,34 @@ func (o UpOptions) checkComposeFiles() error {
 // isPrivate reports whether only this user and root can change what a path names. The path need not
 // exist.
 func isPrivate(path string) bool {
-	hops := map[string]bool{}
-	addHops(os.Readlink, hops, path)
-	for hop := range hops {
+	return !slices.ContainsFunc(followSymlinks(os.Readlink, path), func(p string) bool {
+		return !isPrivateEntry(p) || !areDirsPrivate(p)
+	})
+}
+
+// isPrivateEntry reports whether other users can neither write to a file nor create it. Directories
+// above its own are not examined.
+func isPrivateEntry(path string) bool {
+	var st syscall.Stat_t
+	if syscall.Lstat(path, &st) == nil {
+		return isOurs(st) && (st.Mode&syscall.S_IFMT == syscall.S_IFLNK || !isShared(st))
+	}
+	// in /tmp nobody else can replace a file, but everybody can create one
+	return syscall.Lstat(filepath.Dir(path), &st) == nil && !isShared(st)
+}
+
+// areDirsPrivate reports whether no other user can replace a directory above a path.
+func areDirsPrivate(path string) bool {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		var st syscall.Stat_t
-		err := syscall.Lstat(hop, &st)
-		if err == nil && (!isOurs(st) || st.Mode&syscall.S_IFMT != syscall.S_IFLNK && isShared(st)) {
+		if syscall.Lstat(dir, &st) != nil || !isOurs(st) ||
+			isShared(st) && st.Mode&syscall.S_ISVTX == 0 {
 			return false
 		}
-		// in /tmp nobody else can replace it, but whoever comes first creates it
-		if err != nil && (syscall.Lstat(filepath.Dir(hop), &st) != nil || isShared(st)) {
-			return false
-		}
-		for dir := filepath.Dir(hop); ; dir = filepath.Dir(dir) {
-			if syscall.Lstat(dir, &st) != nil || !isOurs(st) ||
-				isShared(st) && st.Mode&syscall.S_ISVTX == 0 {
-				return false
-			}
-			if dir == "/" {
-				break
-			}
+		if dir == "/" {
+			return true
 		}
 	}
-	return true
 }
 
 // isOurs reports whether a file belongs to this user or root.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -53,19 +51,19 @@ type upMonitor struct {
 }
 
 // follow reads both streams to their end and waits for the CLI.
-func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, error) {
+func (m *upMonitor) follow(ctx context.Context, running Running) (UpResult, error) {
 	stopped := context.AfterFunc(ctx, running.Stop)
 	defer stopped()
 	stdout := make(chan []byte, 1)
 	go func() { stdout <- readTail(running.Stdout()) }()
-	readErr := f.log.read(running.Stderr())
+	readErr := m.log.read(running.Stderr())
 	if readErr != nil {
 		running.Stop() // it would block on the full pipe
 	}
 	last := parseOutcome(<-stdout)
 	code, err := running.Wait()
 	fail := func(format string, args ...any) (UpResult, error) {
-		return UpResult{}, f.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, format, args...))
+		return UpResult{}, m.wrapFailure(last, dray.Errorf(dray.CodeContainerFailed, format, args...))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -75,8 +73,8 @@ func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 	case readErr != nil:
 		return fail("read the log of the devcontainer CLI: %w", readErr)
 	case code != 0 || last.Outcome != "success" || last.ContainerID == "":
-		text, _ := f.log.pull.failure(last.Message)
-		return fail("%s", cmp.Or(text, last.failure(code, f.log.tail)))
+		text, _ := m.log.pull.failure(last.Message)
+		return fail("%s", cmp.Or(text, last.failure(code, m.log.tail)))
 	}
 	return UpResult{
 		ContainerID: last.ContainerID, RemoteUser: last.RemoteUser,
@@ -85,11 +83,11 @@ func (f *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 }
 
 // wrapFailure adds the hint, the container and the end of the log.
-func (f *upMonitor) wrapFailure(last outcome, e *dray.Error) error {
-	_, fix := f.log.pull.failure(last.Message)
-	hint := fix + "run: dray workspace up " + f.loc.Workspace
-	failed := &upError{log: f.log.tail}
-	if last.ContainerID != "" && last.ContainerID != f.before {
+func (m *upMonitor) wrapFailure(last outcome, e *dray.Error) error {
+	_, fix := m.log.pull.failure(last.Message)
+	hint := fix + "run: dray workspace up " + m.loc.Workspace
+	failed := &upError{log: m.log.tail}
+	if last.ContainerID != "" && last.ContainerID != m.before {
 		failed.container = last.ContainerID
 		hint = fmt.Sprintf("the container %.12s is incomplete and will be replaced: "+
 			"correct the configuration, then %s", last.ContainerID, hint)
@@ -171,12 +169,12 @@ type UpAttempt struct {
 
 // Incomplete reports whether this attempt left the container: it may run, but not all of its
 // lifecycle commands succeeded. Containers that were created before or after the attempt are not.
-func (f UpAttempt) Incomplete(c ContainerInfo) bool {
-	if c.ID == "" || c.ID == f.Container {
+func (a UpAttempt) Incomplete(c ContainerInfo) bool {
+	if c.ID == "" || c.ID == a.Container {
 		return c.ID != ""
 	}
-	return c.ID != f.Before && c.Created.After(f.StartedAt) &&
-		(f.EndedAt == nil || !c.Created.After(*f.EndedAt))
+	return c.ID != a.Before && c.Created.After(a.StartedAt) &&
+		(a.EndedAt == nil || !c.Created.After(*a.EndedAt))
 }
 
 // UpAttemptStore stores failed attempts in the state directory, one for each workspace and
@@ -192,16 +190,16 @@ func NewUpAttemptStore(state string) UpAttemptStore {
 
 // Last returns the last attempt of a workspace if it failed. An incomplete container must not run
 // calls until Up has succeeded.
-func (f UpAttemptStore) Last(ctx context.Context, loc Location) (UpAttempt, bool, error) {
+func (s UpAttemptStore) Last(ctx context.Context, loc Location) (UpAttempt, bool, error) {
 	loc, err := loc.canonical(ctx)
 	if err != nil {
 		return UpAttempt{}, false, err
 	}
-	return f.last(loc)
+	return s.last(loc)
 }
 
-func (f UpAttemptStore) last(loc Location) (UpAttempt, bool, error) {
-	text, err := os.ReadFile(f.path(loc))
+func (s UpAttemptStore) last(loc Location) (UpAttempt, bool, error) {
+	text, err := os.ReadFile(s.path(loc))
 	if isAbsent(err) {
 		return UpAttempt{}, false, nil
 	}
@@ -211,18 +209,18 @@ func (f UpAttemptStore) last(loc Location) (UpAttempt, bool, error) {
 	}
 	if err != nil {
 		return UpAttempt{}, false, fmt.Errorf("read the last attempt of devcontainer up, %s: %w",
-			f.path(loc), err)
+			s.path(loc), err)
 	}
 	return note, true, nil
 }
 
-func (f UpAttemptStore) put(note UpAttempt) error {
+func (s UpAttemptStore) put(note UpAttempt) error {
 	text, err := jsonv2.Marshal(note)
 	if err == nil {
-		err = os.MkdirAll(f.dir, 0o700)
+		err = os.MkdirAll(s.dir, 0o700)
 	}
 	if err == nil {
-		err = replaceFile(f.path(Location{note.Workspace, note.Config}), text)
+		err = replaceFile(s.path(Location{note.Workspace, note.Config}), text)
 	}
 	if err != nil {
 		return fmt.Errorf("record the attempt: %w", err)
@@ -230,14 +228,13 @@ func (f UpAttemptStore) put(note UpAttempt) error {
 	return nil
 }
 
-func (f UpAttemptStore) forget(loc Location) error {
-	if err := os.Remove(f.path(loc)); err != nil && !isAbsent(err) {
+func (s UpAttemptStore) forget(loc Location) error {
+	if err := os.Remove(s.path(loc)); err != nil && !isAbsent(err) {
 		return fmt.Errorf("remove the record of the failed attempt: %w", err)
 	}
 	return nil
 }
 
-func (f UpAttemptStore) path(loc Location) string {
-	sum := sha256.Sum256([]byte(loc.Workspace + "\x00" + loc.Config))
-	return filepath.Join(f.dir, hex.EncodeToString(sum[:16])+".json")
+func (s UpAttemptStore) path(loc Location) string {
+	return filepath.Join(s.dir, loc.fileName()+".json")
 }

@@ -102,7 +102,7 @@ func sameProject(ctx context.Context, c, own devcontainer.ContainerInfo,
 func (g inputGuard) follow(ctx context.Context, starts <-chan string) error {
 	for id := range starts {
 		c, writes, err := g.engine.Writer(ctx, id, g.approval.Reads())
-		own := g.approval.Starts(ctx, c)
+		own := g.approval.Owns(ctx, c)
 		switch {
 		case err != nil:
 			return err
