@@ -21,8 +21,8 @@ type Compose struct {
 	Run RunFunc
 	// Env returns the environment of `up` for a workspace.
 	Env func(workspace string) []string
-	// Dir is a directory of this user alone. Copies of projects are made below it.
-	Dir string
+	// State is the daemon's state directory. Copies of projects are made there.
+	State string
 }
 
 // RunFunc runs a program and returns its stdout. An error has the end of its stderr.
@@ -63,10 +63,7 @@ type composeQuery struct {
 // model returns the model of the project. Compose gets a copy of the files that were read, because a
 // tool that runs in the container could replace a file by a device between the check and the use.
 func (c *composeInputs) model(ctx context.Context, compose Compose) (m composeModel, err error) {
-	if err := os.MkdirAll(compose.Dir, 0o700); err != nil {
-		return m, err
-	}
-	dir, err := os.MkdirTemp(compose.Dir, "up-")
+	dir, err := makeRunDir(compose.State)
 	if err != nil {
 		return m, err
 	}

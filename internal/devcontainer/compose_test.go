@@ -309,7 +309,7 @@ func TestTrust_ComposeSpecialFiles(t *testing.T) {
 		if !slices.Contains(summary.Files, path) {
 			t.Errorf("files %v", summary.Files)
 		}
-		if left, _ := filepath.Glob(s.compose.Dir + "/*"); len(left) > 0 {
+		if left, _ := filepath.Glob(s.compose.State + "/run/*"); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
 	})

@@ -71,7 +71,7 @@ func testCompose(t testing.TB, env []string) Compose {
 		}
 		return string(out), err
 	}
-	return Compose{Run: run, Env: func(string) []string { return env }, Dir: filepath.Join(t.TempDir(), "run")}
+	return Compose{Run: run, Env: func(string) []string { return env }, State: t.TempDir()}
 }
 
 // locals is a LocalEnv over a map.

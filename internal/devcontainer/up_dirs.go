@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,17 +24,35 @@ type upDirs struct {
 	data string
 }
 
+const runDirPattern = "up-*"
+
+// makeRunDir creates a directory in the state directory, for one `up` or one run of compose.
+func makeRunDir(state string) (string, error) {
+	parent := filepath.Join(state, "run")
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(parent, runDirPattern)
+}
+
+// RemoveRunDirs removes the directories that a daemon created in its state directory for one `up`
+// and that it left because it was killed. No daemon may be running with that state directory.
+func RemoveRunDirs(state string) error {
+	var errs []error
+	dirs, _ := filepath.Glob(filepath.Join(state, "run", runDirPattern)) // an odd name matches nothing
+	for _, dir := range dirs {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	return errors.Join(errs...)
+}
+
 // makeDirs creates the directories of an `up`, and removes the data of a container that no longer
 // exists or that is replaced.
 func (o UpOptions) makeDirs(replace bool) (upDirs, error) {
 	d := upDirs{data: filepath.Join(o.State, "devcontainer", o.Approval.loc.fileName())}
-	parent := filepath.Join(o.State, "run")
-	err := os.MkdirAll(parent, 0o700)
-	if err == nil {
-		d.run, err = os.MkdirTemp(parent, "up-")
+	var err error
+	if d.run, err = makeRunDir(o.State); err == nil {
 		d.pinned, d.tmp = filepath.Join(d.run, "devcontainer.json"), filepath.Join(d.run, "tmp")
-	}
-	if err == nil {
 		err = os.Mkdir(d.tmp, 0o700)
 	}
 	if err == nil && (o.Container.ID == "" || replace) {

@@ -55,7 +55,7 @@ func (m *upMonitor) follow(ctx context.Context, running Running) (UpResult, erro
 	stopped := context.AfterFunc(ctx, running.Stop)
 	defer stopped()
 	stdout := make(chan []byte, 1)
-	go func() { stdout <- readTail(running.Stdout()) }()
+	go func() { stdout <- ReadTail(running.Stdout(), maxOutcome) }()
 	readErr := m.log.read(running.Stderr())
 	if readErr != nil {
 		running.Stop() // it would block on the full pipe
@@ -96,18 +96,18 @@ func (m *upMonitor) wrapFailure(last outcome, e *dray.Error) error {
 	return failed
 }
 
-// readTail reads a stream to its end and returns its last maxOutcome bytes.
-func readTail(r io.Reader) []byte {
-	var kept []byte
+// ReadTail reads a stream until it ends or fails, and returns its last bytes, at most limit.
+func ReadTail(r io.Reader, limit int) []byte {
+	var tail []byte
 	chunk := make([]byte, 32<<10)
 	for {
 		n, err := r.Read(chunk)
-		kept = append(kept, chunk[:n]...)
-		if over := len(kept) - maxOutcome; over > 0 {
-			kept = bytes.Clone(kept[over:])
+		tail = append(tail, chunk[:n]...)
+		if over := len(tail) - limit; over > 0 {
+			tail = bytes.Clone(tail[over:])
 		}
 		if err != nil {
-			return kept // a broken stream has no outcome, which is reported
+			return tail
 		}
 	}
 }

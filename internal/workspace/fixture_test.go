@@ -71,7 +71,7 @@ func newFixture(t *testing.T, cfg Config) fixture {
 		t.Fatal(err)
 	}
 	m := New(cfg, engine, pool, devcontainer.NewTrustStore(cfg.State, nil,
-		Compose(pool, cfg.State, engine.Env(), cfg.LocalEnv)), log)
+		NewCompose(pool, cfg.State, engine.Env(), cfg.LocalEnv)), log)
 	w := fixture{Manager: m, t: t, api: api, environments: Environments{
 		dray.KindHost:      NewHostProvider(host.New(host.Config{Homes: t.TempDir()}, pool)),
 		dray.KindContainer: m,

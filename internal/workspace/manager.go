@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -89,21 +88,12 @@ type Manager struct {
 func New(cfg Config, engine Engine, pool *process.Pool, trust *devcontainer.TrustStore,
 	log *zap.Logger,
 ) *Manager {
-	removeStaleConfigs(cfg.State, log)
+	if err := devcontainer.RemoveRunDirs(cfg.State); err != nil {
+		log.Warn("stale directories not removed", zap.Error(err))
+	}
 	engine.Watch()
 	r := &resolver{cfg: cfg, engine: engine, trust: trust, log: log}
 	return &Manager{resolver: r, ups: newUpRunner(r, pool), usedFolders: map[string]bool{}}
-}
-
-// removeStaleConfigs removes the configurations of an `up` of an earlier daemon that was killed. A
-// state directory has one daemon, so they are not in use.
-func removeStaleConfigs(state string, log *zap.Logger) {
-	stale, _ := filepath.Glob(filepath.Join(state, "run", "up-*")) // an odd name matches nothing
-	for _, dir := range stale {
-		if err := os.RemoveAll(dir); err != nil {
-			log.Warn("stale configuration not removed", zap.Error(err))
-		}
-	}
 }
 
 // Close cancels every `up` and waits for its end.
@@ -379,7 +369,7 @@ func (m *Manager) Run(ctx context.Context, action Action, id string,
 	case ActionStop:
 		err = m.stop(ctx, loc, progress)
 	case ActionTrust:
-		return m.approve(ctx, loc)
+		return m.recordTrust(ctx, loc)
 	default:
 		err = dray.Errorf(dray.CodeInternal, "unknown action %q", action)
 	}
@@ -437,8 +427,8 @@ func (m *Manager) stop(ctx context.Context, loc devcontainer.Location,
 	return nil
 }
 
-// approve records that the user agrees to the configuration, and describes what it contains.
-func (m *Manager) approve(ctx context.Context, loc devcontainer.Location) (Info, error) {
+// recordTrust records that the user agrees to the configuration, and describes what it contains.
+func (m *Manager) recordTrust(ctx context.Context, loc devcontainer.Location) (Info, error) {
 	summary, err := m.trust.Trust(ctx, loc)
 	if err != nil {
 		return Info{}, err

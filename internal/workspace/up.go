@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -242,32 +239,6 @@ func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
 	return res.ContainerID, err
 }
 
-// startHelper starts a program on the host, supervised like a tool.
-func (u *upRunner) startHelper(ctx context.Context, cmd devcontainer.Command,
-) (devcontainer.Running, error) {
-	proc, err := u.pool.Start(ctx, process.Spec{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir})
-	if err != nil {
-		return nil, process.WrapStartError(err, cmd.Dir)
-	}
-	_ = proc.Stdin().Close()
-	return helperProcess{proc}, nil
-}
-
-// helperProcess is a program on the host. It implements devcontainer.Running.
-type helperProcess struct{ proc *process.Process }
-
-func (h helperProcess) Stdout() io.Reader { return h.proc.Stdout() }
-func (h helperProcess) Stderr() io.Reader { return h.proc.Stderr() }
-func (h helperProcess) Stop()             { h.proc.Stop(0) }
-
-func (h helperProcess) Wait() (int, error) {
-	exit, err := h.proc.Wait()
-	if exit.Signal != 0 {
-		return 128 + int(exit.Signal), err
-	}
-	return exit.Code, err
-}
-
 // upEnv returns the variables of `up`, each once: programs differ in which of two they use. engine
 // are the variables that select the engine, local those of the configuration. No program of the
 // workspace is found by PATH: trust does not cover it.
@@ -286,75 +257,4 @@ func upEnv(engine []string, local map[string]string, workspaces ...string,
 	}
 	slices.Sort(env)
 	return env
-}
-
-// composeTimeout bounds one run of docker compose for a project that is not trusted, and
-// composeMemory its address space in bytes: a project can make both long.
-const (
-	composeTimeout = 30 * time.Second
-	composeMemory  = 2 << 30
-)
-
-// Compose returns how docker compose is asked about a project: supervised, with the environment of
-// `up`, and with copies of the project in the state directory. engine and local are as in upEnv.
-func Compose(pool *process.Pool, state string, engine []string, local map[string]string,
-) devcontainer.Compose {
-	return devcontainer.Compose{
-		Env: func(workspace string) []string { return upEnv(engine, local, workspace) },
-		Dir: filepath.Join(state, "run"),
-		Run: func(ctx context.Context, cmd devcontainer.Command) (string, error) {
-			ctx, cancel := context.WithTimeoutCause(ctx, composeTimeout,
-				fmt.Errorf("it took longer than %v", composeTimeout))
-			defer cancel()
-			return runHelper(ctx, pool, process.Spec{
-				Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Memory: composeMemory,
-			})
-		},
-	}
-}
-
-// maxHelperOutput bounds the stdout of a program, in bytes.
-const maxHelperOutput = 16 << 20
-
-// runHelper runs a program with an empty stdin and returns its stdout. The error of a program that
-// fails has the end of its stderr.
-func runHelper(ctx context.Context, pool *process.Pool, spec process.Spec) (string, error) {
-	proc, err := pool.Start(ctx, spec)
-	if err != nil {
-		return "", err
-	}
-	defer context.AfterFunc(ctx, func() { proc.Stop(0) })()
-	_ = proc.Stdin().Close()
-	stderr := make(chan string, 1)
-	go func() { stderr <- lastBytes(proc.Stderr()) }()                   // ends with the process
-	out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxHelperOutput)) // a cut project is no YAML
-	_, _ = io.Copy(io.Discard, proc.Stdout())
-	exit, err := proc.Wait()
-	text := <-stderr
-	switch {
-	case ctx.Err() != nil:
-		return "", fmt.Errorf("%s was stopped: %w", spec.Argv[0], context.Cause(ctx))
-	case err != nil:
-		return "", err
-	case exit.Code != 0 || exit.Signal != 0:
-		return "", fmt.Errorf("%s failed: %s", spec.Argv[0], strings.TrimSpace(text))
-	}
-	return string(out), nil
-}
-
-// maxHelperError bounds the stderr of a program in an error, in bytes.
-const maxHelperError = 500
-
-// lastBytes reads a stream to its end and returns its last maxHelperError bytes.
-func lastBytes(r io.Reader) string {
-	var kept []byte
-	chunk := make([]byte, 4<<10)
-	for {
-		n, err := r.Read(chunk)
-		kept = append(kept, chunk[:n]...)
-		kept = kept[max(0, len(kept)-maxHelperError):]
-		if err != nil {
-			return string(kept)
-		}
-	}
 }

@@ -157,7 +157,7 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 		d.pool)
 	state := string(cfg.State)
 	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces,
-		workspace.Compose(d.pool, state, d.engine.Env(), cfg.Devcontainer.LocalEnv))
+		workspace.NewCompose(d.pool, state, d.engine.Env(), cfg.Devcontainer.LocalEnv))
 	d.workspaces = workspace.New(workspace.Config{
 		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
 		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,
