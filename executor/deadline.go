@@ -11,14 +11,23 @@ import (
 	"github.com/dray-dev/dray"
 )
 
+// Timeouts are those of calls that name none, and whose tools name none.
+type Timeouts struct {
+	// Default ends such a call. One on a terminal is ended when it had neither input nor output for
+	// that long.
+	Default time.Duration
+	// Max ends a call on a terminal also while that is in use.
+	Max time.Duration
+}
+
 // Deadline returns an Executor that cancels a call with ErrTimeout when its timeout has elapsed on
-// the monotonic clock. The timeout is the call's, else its tool's, else defaultTimeout. Time spent
+// the monotonic clock. The timeout is the call's, else its tool's, else the default one. Time spent
 // waiting for a slot does not count.
-func Deadline(next dray.Executor, defaultTimeout time.Duration) dray.Executor {
+func Deadline(next dray.Executor, timeouts Timeouts) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink,
 	) (dray.Result, error) {
-		timeout := cmp.Or(call.Invocation.Timeout, call.Tool.Timeout, defaultTimeout)
-		ctx, stop := withPausableTimeout(ctx, timeout)
+		c := newPausableTimer(call, timeouts)
+		ctx, stop := c.start(ctx)
 		defer stop()
 		res, err := next.Execute(ctx, call, sink)
 		switch {
@@ -35,11 +44,14 @@ func Deadline(next dray.Executor, defaultTimeout time.Duration) dray.Executor {
 	})
 }
 
-// pausableTimer cancels a context when it has run for a time, without its pauses.
+// pausableTimer cancels a context when it has run for a time, without its pauses, or when the
+// terminal of its call was not in use for a shorter time.
 type pausableTimer struct {
 	mu        sync.Mutex
 	timer     *time.Timer
-	remaining time.Duration // at started
+	timeout   time.Duration
+	idle      time.Duration // without input and output; zero is unlimited
+	remaining time.Duration // of the timeout at started
 	started   time.Time
 	pauses    int // it runs if this is zero
 	stopped   bool
@@ -47,17 +59,62 @@ type pausableTimer struct {
 
 type pausableTimerKey struct{}
 
-// withPausableTimeout returns a context that is cancelled with ErrTimeout when its timer has run
-// for the timeout.
-func withPausableTimeout(ctx context.Context, timeout time.Duration,
-) (_ context.Context, stop func()) {
+func newPausableTimer(call dray.Call, timeouts Timeouts) *pausableTimer {
+	c := &pausableTimer{
+		timeout: cmp.Or(call.Invocation.Timeout, call.Tool.Timeout, timeouts.Default),
+	}
+	explicit := call.Invocation.Timeout != 0 || call.Tool.Timeout != 0
+	if call.Invocation.Terminal != nil && !explicit {
+		c.timeout, c.idle = timeouts.Max, timeouts.Default
+	}
+	return c
+}
+
+// start returns a context that is cancelled with ErrTimeout when the timer ends.
+func (c *pausableTimer) start(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &pausableTimer{remaining: timeout, started: time.Now()}
-	c.timer = time.AfterFunc(timeout,
-		func() { cancel(fmt.Errorf("%w after %v", ErrTimeout, timeout)) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remaining, c.started = c.timeout, time.Now()
+	c.timer = time.AfterFunc(c.next(), func() { cancel(c.cause()) })
 	return context.WithValue(ctx, pausableTimerKey{}, c), func() {
 		c.end()
 		cancel(nil)
+	}
+}
+
+// cause returns why the timer ended.
+func (c *pausableTimer) cause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle == 0 || time.Since(c.started) >= c.remaining {
+		return fmt.Errorf("%w after %v", ErrTimeout, c.timeout)
+	}
+	return fmt.Errorf("%w: its terminal had no input and no output for %v", ErrTimeout, c.idle)
+}
+
+// next returns after what time the timer ends if the terminal is not used.
+func (c *pausableTimer) next() time.Duration {
+	return min(cmp.Or(c.idle, c.remaining), c.remaining)
+}
+
+// terminalUse returns a function that tells the call's deadline of input or output.
+func terminalUse(ctx context.Context) (used func()) {
+	c, ok := ctx.Value(pausableTimerKey{}).(*pausableTimer)
+	if !ok || c.idle == 0 {
+		return func() {}
+	}
+	return c.used
+}
+
+func (c *pausableTimer) used() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pauses == 0 && !c.stopped && c.timer.Stop() {
+		now := time.Now()
+		c.remaining -= now.Sub(c.started)
+		c.started = now
+		c.timer.Reset(c.next())
 	}
 }
 
@@ -87,7 +144,7 @@ func (c *pausableTimer) resume() {
 	c.pauses--
 	if c.pauses == 0 && !c.stopped {
 		c.started = time.Now()
-		c.timer.Reset(c.remaining)
+		c.timer.Reset(c.next())
 	}
 }
 

@@ -153,7 +153,7 @@ func (r *run) copyStdin() {
 	copyAll := func() {
 		w := r.proc.Stdin()
 		if r.Stdin != nil {
-			_, _ = io.Copy(w, r.Stdin) // a tool need not read its stdin
+			_, _ = io.Copy(w, &watchedStdin{r.Stdin, r.watch}) // a tool need not read its stdin
 		}
 		_ = w.Close()
 	}
@@ -162,6 +162,18 @@ func (r *run) copyStdin() {
 		return
 	}
 	r.tasks.Go(copyAll, nil)
+}
+
+// watchedStdin reports each read.
+type watchedStdin struct {
+	io.Reader
+	watch *watchdog
+}
+
+func (s *watchedStdin) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	s.watch.used()
+	return n, err
 }
 
 func closeStdin(stdin io.Reader) {
@@ -224,6 +236,7 @@ func copyBuffered(from io.Reader, buffers *sync.Pool, untilFull bool, write func
 // captured. It is safe for concurrent use.
 type watchdog struct {
 	stop   func() // must not block
+	used   func() // called for input and output
 	idle   time.Duration
 	timer  *time.Timer // nil without an idle timeout
 	detach func() bool // from the context
@@ -234,7 +247,7 @@ type watchdog struct {
 }
 
 func newWatchdog(ctx context.Context, idle time.Duration, stop func()) *watchdog {
-	w := &watchdog{stop: stop, idle: idle}
+	w := &watchdog{stop: stop, used: terminalUse(ctx), idle: idle}
 	if idle > 0 {
 		w.timer = time.AfterFunc(idle, func() { w.stopWith(ErrIdleTimeout) })
 	}
@@ -244,6 +257,7 @@ func newWatchdog(ctx context.Context, idle time.Duration, stop func()) *watchdog
 
 // outputSeen restarts the idle timeout.
 func (w *watchdog) outputSeen() {
+	w.used()
 	if w.timer != nil {
 		w.timer.Reset(w.idle)
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // httpTerminal uses the terminal of a call with HTTP requests only.
@@ -170,4 +171,69 @@ func TestSessionOverHTTP(t *testing.T) {
 			})
 		}
 	})
+}
+
+// The default timeout does not end a terminal in use: it counts from the last input or output. The
+// call's own timeout counts from the start (EX-08, EX-19).
+func TestTerminalInUse(t *testing.T) {
+	forEachTerminalEnv(t, func(t *testing.T, d terminalEnv) {
+		// the start of the container takes longer than limits.timeout
+		a, err := d.call(t.Context(), "", map[string]any{
+			"tool": "exec", "input": map[string]any{"argv": []string{"true"}}, "timeout_seconds": 280,
+			"workspace": d.root, "environment": d.where,
+		})
+		if err != nil || a.at("/status") != "succeeded" {
+			t.Fatal(err, string(a.raw))
+		}
+		begin := func(t *testing.T, timeout float64, script string) *httpTerminal {
+			body := map[string]any{
+				"tool": "shell", "input": map[string]any{"command": script},
+				"tty": map[string]any{"columns": 80, "rows": 24}, "stdin_open": true,
+			}
+			if timeout > 0 {
+				body["timeout_seconds"] = timeout
+			}
+			return d.begin(t, body)
+		}
+		const printing = `for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.5; echo $i; done; `
+		t.Run("output", func(t *testing.T) {
+			wantEnd(t, begin(t, 0, printing).ends(), "exited", "")
+		})
+		t.Run("input", func(t *testing.T) {
+			p := begin(t, 0, `stty -echo; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do read -r line; done`)
+			p.sees("ready")
+			every := time.NewTicker(500 * time.Millisecond)
+			defer every.Stop()
+			for range 10 {
+				<-every.C
+				p.types("line\n")
+			}
+			wantEnd(t, p.ends(), "exited", "")
+		})
+		t.Run("no use", func(t *testing.T) {
+			wantEnd(t, begin(t, 0, `echo once; sleep 600`).ends(), "timeout", "no input and no output for 3s")
+		})
+		t.Run("own timeout", func(t *testing.T) {
+			wantEnd(t, begin(t, 1.5, printing).ends(), "timeout", "timed out after 1.5s")
+		})
+	}, "limits: {timeout: 3s, max_timeout: 5m}\n")
+}
+
+// A terminal that is always in use is ended by limits.max_timeout (EX-08).
+func TestTerminalInUseEnds(t *testing.T) {
+	root := newDir(t)
+	d := terminalEnv{root: root, where: "host", daemon: startDaemon(t, "host: {roots: ["+root+"]}\n"+
+		"limits: {timeout: 3s, max_timeout: 4s}\n")}
+	p := d.begin(t, map[string]any{
+		"tool": "shell", "input": map[string]any{"command": "while :; do echo; sleep 0.1; done"},
+		"tty": map[string]any{"columns": 80, "rows": 24},
+	})
+	wantEnd(t, p.ends(), "timeout", "timed out after 4s")
+}
+
+func wantEnd(t *testing.T, rec answer, reason, message string) {
+	t.Helper()
+	if rec.at("/reason") != reason || !strings.Contains(fmt.Sprint(rec.at("/error/message")), message) {
+		t.Errorf("the record is %s, want reason %s, message %q", rec.raw, reason, message)
+	}
 }

@@ -17,10 +17,10 @@ type terminalEnv struct {
 	where string
 }
 
-// forEachTerminalEnv runs a test on the host and in a container.
-func forEachTerminalEnv(t *testing.T, test func(*testing.T, terminalEnv)) {
+// forEachTerminalEnv runs a test on the host and in a container, with more settings.
+func forEachTerminalEnv(t *testing.T, test func(*testing.T, terminalEnv), settings ...string) {
 	root := newDir(t)
-	config := "host: {roots: [" + root + "]}\n"
+	config := "host: {roots: [" + root + "]}\n" + strings.Join(settings, "")
 	if !testing.Short() {
 		config += "trust: {workspaces: [" + root + "]}\n"
 		writeFiles(t, root, map[string]string{

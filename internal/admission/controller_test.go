@@ -97,7 +97,7 @@ func (s *fixture) call(name string, r dray.Route, id string) *fakeCall {
 	go func() {
 		defer close(a.done)
 		defer cancel(nil)
-		_, a.err = s.gate.Executor(executor.Deadline(inner, time.Minute)).
+		_, a.err = s.gate.Executor(executor.Deadline(inner, executor.Timeouts{Default: time.Minute})).
 			Execute(ctx, dray.Call{Tool: &dray.Tool{}, Route: r}, a)
 	}()
 	synctest.Wait()

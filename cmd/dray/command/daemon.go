@@ -182,7 +182,9 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 // deadline, environment and the tool itself.
 func (d *daemon) newExecutor(cfg *config.Config) dray.Executor {
 	inEnvironment := d.environments.Executor(dray.RunTool, d.admission.Acquire)
-	bounded := executor.Deadline(inEnvironment, cfg.Limits.Timeout)
+	bounded := executor.Deadline(inEnvironment, executor.Timeouts{
+		Default: cfg.Limits.Timeout, Max: cfg.Limits.MaxTimeout,
+	})
 	return d.admission.Executor(d.audit.Executor(call.Recorded(bounded)))
 }
 

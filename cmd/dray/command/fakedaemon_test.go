@@ -70,7 +70,9 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	})
 	hosts := host.New(host.Config{Roots: cfg.Host.Roots, Homes: cfg.State.Homes(), Env: cfg.Host.Env},
 		pool)
-	chain := executor.Deadline(onHost(hosts, dray.RunTool), cfg.Limits.Timeout)
+	chain := executor.Deadline(onHost(hosts, dray.RunTool), executor.Timeouts{
+		Default: cfg.Limits.Timeout, Max: cfg.Limits.MaxTimeout,
+	})
 	calls := call.NewRegistry(call.Options{
 		Executor: store.Executor(call.Recorded(fakeSync(chain))), Open: captures.OpenAuto, Log: log,
 	})
