@@ -68,7 +68,7 @@ func BenchmarkList(b *testing.B) {
 	s := open(b, options(b.TempDir()))
 	jobs := make([]*pendingEvent, 10_000)
 	for i := range jobs {
-		j, _, err := s.beginEvent(newInvocation("exec"), epoch)
+		j, _, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, epoch)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -130,7 +130,7 @@ func TestDisplacedFilesReturnNoResult(t *testing.T) {
 	for s.Ready(t.Context()) != nil { // until the writer has seen it
 		must(t, t.Context().Err())
 	}
-	e, _, err := s.beginEvent(late, time.Now())
+	e, _, err := s.beginEvent(dray.Call{Invocation: late}, time.Now())
 	must(t, err)
 	must(t, os.Rename(opts.Path, away))
 	if err := s.submit(context.Background(), e); !isDisplaced(err) {

@@ -51,13 +51,14 @@ var lowerUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 // are files.
 const maxInline = 8 << 10
 
-// beginBody is the body of a begun event: the accepted invocation. Two of its fields are shadowed:
-// the environment has only the names, and a long input is a file.
+// beginBody is the body of a begun event: the accepted invocation and its route. Two of its fields
+// are shadowed: the environment has only the names, and a long input is a file.
 type beginBody struct {
 	dray.Invocation
 	Env       []string        `json:"env,omitempty"`
 	Input     json.RawMessage `json:"input,omitempty"`
 	InputFile *blobRef        `json:"input_file,omitempty"`
+	Route     dray.Route      `json:"route"` // events of older versions have none
 	StartedAt time.Time       `json:"started_at"`
 }
 
@@ -83,10 +84,13 @@ type endBody struct {
 
 // encodeBegin returns the body of a begun event, and the reference of an input that is too long for
 // it. An input that is not JSON is omitted and reported by inputErr.
-func encodeBegin(inv dray.Invocation, at time.Time, blobs *blobStore) (
+func encodeBegin(call dray.Call, at time.Time, blobs *blobStore) (
 	body []byte, ref *blobRef, inputErr, err error,
 ) {
-	b := beginBody{Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), StartedAt: at}
+	inv := call.Invocation
+	b := beginBody{
+		Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), Route: call.Route, StartedAt: at,
+	}
 	inline, ref, err := inlineOrBlob(inv.Input, blobs)
 	if errors.Is(err, errNotJSON) {
 		inputErr, err = err, nil

@@ -40,7 +40,7 @@ type recorder struct {
 func (r *recorder) Executor(next dray.Executor) dray.Executor {
 	execute := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		inv, started := call.Invocation, time.Now()
-		inputErr, err := r.begin(ctx, inv, started)
+		inputErr, err := r.begin(ctx, call, started)
 		if err != nil {
 			return dray.Result{}, err
 		}
@@ -48,6 +48,7 @@ func (r *recorder) Executor(next dray.Executor) dray.Executor {
 		if inputErr == nil {
 			res, err = r.executeRecovered(ctx, next, call, sink)
 		} else {
+			res.Route = call.Route
 			err = dray.Errorf(dray.CodeInvalidInput, "record the input: %w", inputErr).
 				WithHint("send a JSON object")
 		}
@@ -65,7 +66,8 @@ func (r *recorder) executeRecovered(
 			id := call.Invocation.ID
 			r.log.Error("call panicked", zap.String("invocation", id),
 				zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
-			res, err = dray.Result{}, dray.InternalError(dray.CodeInternal, id, "the call")
+			res = dray.Result{Route: call.Route}
+			err = dray.InternalError(dray.CodeInternal, id, "the call")
 		}
 	}()
 	return next.Execute(ctx, call, sink)
@@ -86,19 +88,19 @@ func (r *recorder) submit(ctx context.Context, events ...*pendingEvent) error {
 }
 
 const projectBegun = `INSERT INTO invocations
-	(seq, id, tool, principal, plan_id, session_id, status, started_at, input_sha256)
-	VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?)`
+	(seq, id, tool, principal, plan_id, session_id, status, environment, container, started_at,
+	input_sha256) VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, ?)`
 
 // begin commits the begin record. inputErr says why the input could not be recorded; such a call
 // must not run.
-func (r *recorder) begin(ctx context.Context, inv dray.Invocation, at time.Time) (
+func (r *recorder) begin(ctx context.Context, call dray.Call, at time.Time) (
 	inputErr, err error,
 ) {
 	if err := r.files.check(); err != nil { // refused at once, without the write timeout
 		err = cmp.Or(r.writer.writeError(), err) // a closed log has removed some of them
 		return nil, unavailableError(r.path, "the call did not run", err)
 	}
-	e, inputErr, err := r.beginEvent(inv, at)
+	e, inputErr, err := r.beginEvent(call, at)
 	if err == nil {
 		err = r.submit(ctx, e)
 	}
@@ -108,14 +110,15 @@ func (r *recorder) begin(ctx context.Context, inv dray.Invocation, at time.Time)
 	return inputErr, nil
 }
 
-func (r *recorder) beginEvent(inv dray.Invocation, at time.Time) (
+func (r *recorder) beginEvent(call dray.Call, at time.Time) (
 	e *pendingEvent, inputErr, err error,
 ) {
+	inv, route := call.Invocation, call.Route
 	if !lowerUUID.MatchString(inv.ID) {
 		return nil, nil, dray.Errorf(dray.CodeInternal, "record call %q: the id is not a lower-case UUID",
 			inv.ID)
 	}
-	body, blob, inputErr, err := encodeBegin(inv, at.Round(0).UTC(), r.blobs)
+	body, blob, inputErr, err := encodeBegin(call, at.Round(0).UTC(), r.blobs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -124,18 +127,20 @@ func (r *recorder) beginEvent(inv dray.Invocation, at time.Time) (
 		projectionSQL: projectBegun,
 		args: []any{
 			inv.ID, inv.Tool, inv.Principal, nullString(inv.Context.PlanID),
-			nullString(inv.Context.SessionID), at.UnixNano(), blob.name(),
+			nullString(inv.Context.SessionID), nullString(string(route.Environment)),
+			nullString(route.Container), at.UnixNano(), blob.name(),
 		},
-		compensate: func() *pendingEvent { return r.compensateBegin(inv, at) },
+		compensate: func() *pendingEvent { return r.compensateBegin(call, at) },
 	}, inputErr, nil
 }
 
 // compensateBegin returns the end record of a call whose begin record was committed after the call
 // had been refused.
-func (r *recorder) compensateBegin(inv dray.Invocation, started time.Time) *pendingEvent {
+func (r *recorder) compensateBegin(call dray.Call, started time.Time) *pendingEvent {
 	err := dray.Errorf(dray.CodeAuditUnavailable,
 		"the begin record was committed too late: the call was refused, and nothing ran")
-	e, encodeErr := r.endEvent(inv, setTimes(dray.NormalizeResult(dray.Result{}, err), started))
+	res := setTimes(dray.NormalizeResult(dray.Result{Route: call.Route}, err), started)
+	e, encodeErr := r.endEvent(call.Invocation, res)
 	if encodeErr != nil {
 		panic(encodeErr) // the result consists of strings
 	}

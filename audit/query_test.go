@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 func record(t testing.TB, s *Store, second int, inv dray.Invocation, res dray.Result) string {
 	t.Helper()
 	at := epoch.Add(time.Duration(second) * time.Second)
-	if _, err := s.begin(context.Background(), inv, at); err != nil {
+	if _, err := s.begin(context.Background(), dray.Call{Invocation: inv}, at); err != nil {
 		t.Fatal(err)
 	}
 	res.EndedAt = at.Add(time.Second)
@@ -54,7 +55,7 @@ func library(t *testing.T) (s *Store, ids []string) {
 		ids = append(ids, record(t, s, i, c.inv, c.res))
 	}
 	running := newInvocation("exec")
-	if _, err := s.begin(context.Background(), running, epoch.Add(7*time.Second)); err != nil {
+	if _, err := s.begin(context.Background(), dray.Call{Invocation: running}, epoch.Add(7*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return s, append(ids, running.ID)
@@ -240,7 +241,7 @@ func TestTextSearch(t *testing.T) {
 		record(t, s, 2, dray.Invocation{ID: newID(), Tool: "shell"}, failure),
 	}
 	running := newInvocation("still_running")
-	if _, err := s.begin(context.Background(), running, epoch.Add(time.Hour)); err != nil {
+	if _, err := s.begin(context.Background(), dray.Call{Invocation: running}, epoch.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	ids = append(ids, running.ID)
@@ -358,4 +359,39 @@ func TestListFails_ContextEnded(t *testing.T) {
 	if _, err := s.List(ctx, Query{}); codeOf(err) != dray.CodeAuditUnavailable {
 		t.Errorf("List returns %v", err)
 	}
+}
+
+// A call that has no end record has the route that its begin record has, while it runs and after it
+// was interrupted.
+func TestCallWithoutEndHasItsRoute(t *testing.T) {
+	opts := options(t.TempDir())
+	s, _ := reopen(t, opts)
+	call := dray.Call{Invocation: newInvocation("exec"), Route: dray.Route{
+		Environment: dray.KindContainer, Rule: "call.container", Container: "web", Workspace: "/home/me/app",
+		Candidates: []dray.Candidate{{Rule: "call.container", Environment: "web", Reason: "named"}},
+	}}
+	if _, err := s.begin(t.Context(), call, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	check := func(s *Store, status dray.Status) {
+		t.Helper()
+		for _, q := range []Query{{}, {Environment: "container"}, {Container: "web"}} {
+			page := list(t, s, q)
+			if len(page.Items) != 1 || page.Items[0].Status != status ||
+				!reflect.DeepEqual(page.Items[0].Route, call.Route) {
+				t.Errorf("%+v lists %+v", q, page)
+			}
+		}
+		if rec := get(t, s, call.Invocation.ID); !reflect.DeepEqual(rec.Route, call.Route) ||
+			len(rec.Metadata.Warnings) != 0 {
+			t.Errorf("the record is %+v", rec)
+		}
+	}
+	check(s, dray.StatusRunning)
+	must(t, s.Close(t.Context()))
+	s, found := reopen(t, opts)
+	if found != 1 {
+		t.Errorf("%d interrupted", found)
+	}
+	check(s, dray.StatusFailed)
 }

@@ -92,20 +92,26 @@ func (r row) decodeBegin(blobs *blobStore) (dray.Record, error) {
 	inv.ID, inv.Tool, inv.Principal = r.id, r.tool, r.principal
 	var err error
 	inv.Input, err = fetch(body.Input, body.InputFile, blobs)
-	return dray.NewRecord(inv, started), err
+	rec := dray.NewRecord(inv, started)
+	rec.Route = body.Route
+	return rec, err
 }
 
 func (r row) decodeEnd(rec dray.Record, blobs *blobStore) (dray.Record, error) {
 	res := dray.Result{
 		Status: dray.Status(r.status), Reason: dray.Reason(r.reason.String),
 		EndedAt: time.Unix(0, r.endedAt.Int64).UTC(), Duration: time.Duration(r.duration.Int64),
+		Route: rec.Route, // an interrupted call has no other
 	}
 	var body endBody
 	err := decode(r.ended, &body)
 	if err == nil {
 		res.ExitCode, res.Signal = body.ExitCode, body.Signal
 		res.Stdout, res.Stderr = body.Stdout, body.Stderr
-		res.Error, res.Route, res.Metadata = body.Error, body.Route, body.Metadata
+		res.Error, res.Metadata = body.Error, body.Metadata
+		if r.duration.Valid {
+			res.Route = body.Route
+		}
 		res.Output, err = fetch(body.Output, body.OutputFile, blobs)
 		err = errors.Join(err, loadLists(&res.Metadata, body.ListsFile, blobs))
 	}

@@ -122,7 +122,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	const n = 2*maxBatch + 10
 	jobs := make([]*pendingEvent, n)
 	for i := range jobs {
-		j, _, err := s.beginEvent(newInvocation("exec"), time.Now())
+		j, _, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestInvalidEventFailsAlone(t *testing.T) {
 	inv := newInvocation("exec")
 	var jobs []*pendingEvent
 	for _, i := range []dray.Invocation{newInvocation("exec"), inv, inv, newInvocation("exec")} {
-		j, _, err := s.beginEvent(i, time.Now())
+		j, _, err := s.beginEvent(dray.Call{Invocation: i}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

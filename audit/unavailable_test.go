@@ -286,7 +286,7 @@ func TestLateBeginRecordIsCompensated(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
 	inv := newInvocation("exec")
-	j, _, err := s.beginEvent(inv, time.Now())
+	j, _, err := s.beginEvent(dray.Call{Invocation: inv}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestCloseCommitsQueue(t *testing.T) {
 	s, _ := reopen(t, opts)
 	var jobs []*pendingEvent
 	for range 3 * maxBatch {
-		j, _, err := s.beginEvent(newInvocation("exec"), time.Now())
+		j, _, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

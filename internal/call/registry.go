@@ -113,6 +113,7 @@ func (r *Registry) newCall(id string, p *Prepared, cancel context.CancelCauseFun
 		control: make(chan dray.Control), terminal: inv.Terminal != nil,
 		onAccept: func() { r.logBegin(inv) },
 	}
+	c.record.Route = p.Route
 	c.events = eventlog.NewLog(func(s dray.Stream) (io.ReadSeekCloser, error) {
 		return r.opts.Open(id, s)
 	})

@@ -157,13 +157,17 @@ func (a *app) printInvocations(page client.Page[dray.Record]) error {
 	return a.printPage(t, page.NextCursor)
 }
 
-// where returns "host", or the name of the container that a call ran in.
+// where returns "host", or the name of the container that a call ran in. If the record has no name,
+// because no container was found or the call was interrupted, it returns the workspace.
 func where(rec dray.Record) string {
-	name := ""
+	name, route := "", rec.Route
 	if m := rec.Metadata.Container; m != nil {
 		name = m.Name
 	}
-	return cmp.Or(name, rec.Route.Container, string(rec.Route.Environment))
+	if route.Environment == dray.KindContainer {
+		name = cmp.Or(name, route.Container, route.Workspace)
+	}
+	return cmp.Or(name, string(route.Environment))
 }
 
 // endOf returns how a call ended, in one word or two.

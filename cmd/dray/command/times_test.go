@@ -82,3 +82,19 @@ func TestConfigSources(t *testing.T) {
 		}
 	}
 }
+
+// The list names the container of a call, or else what its route says.
+func TestWhere(t *testing.T) {
+	named := dray.Metadata{Container: &dray.ContainerMetadata{Name: "eager_boyd"}}
+	app := dray.Route{Environment: dray.KindContainer, Workspace: "/home/me/app"}
+	web := dray.Route{Environment: dray.KindContainer, Container: "web", Workspace: "/home/me/app"}
+	host := dray.Route{Environment: dray.KindHost, Workspace: "/home/me/app"}
+	for want, rec := range map[string]dray.Record{
+		"eager_boyd": {Route: app, Metadata: named}, "/home/me/app": {Route: app},
+		"web": {Route: web}, "host": {Route: host}, "": {},
+	} {
+		if got := where(rec); got != want {
+			t.Errorf("%+v: %q, want %q", rec.Route, got, want)
+		}
+	}
+}
