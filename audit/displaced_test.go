@@ -72,7 +72,9 @@ var displacements = map[string]func(t *testing.T, path string) (restore func()){
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 			t.Skipf("mount: %v", err)
 		}
-		return func() { must(t, unix.Unmount(dir, 0)) }
+		unmount := sync.OnceValue(func() error { return unix.Unmount(dir, unix.MNT_DETACH) })
+		t.Cleanup(func() { must(t, unmount()) }) // also after a failure, before the directory is removed
+		return func() { must(t, unmount()) }
 	},
 }
 
