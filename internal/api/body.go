@@ -58,9 +58,9 @@ func (b *bodyReader) decode(w http.ResponseWriter, r *http.Request, v any) error
 	data, free, err := b.receive(r, body)
 	if err != nil {
 		if errors.Is(err, errBodyQuota) {
-			w.Header().Set("Connection", "close")
+			stopReading(w, r)
 		}
-		return b.error(r, err)
+		return b.error(err)
 	}
 	defer free()
 	return strictjson.Decode(data, v)
@@ -111,6 +111,14 @@ func (b *bodyReader) decodeOptional(w http.ResponseWriter, r *http.Request, v an
 	return b.decode(w, r, v)
 }
 
+// stopReading leaves the rest of a body unread, so that the response does not wait for it.
+func stopReading(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Connection", "close")
+	if body, ok := r.Body.(*deadlineBody); ok {
+		body.done = true
+	}
+}
+
 // checkContentType requires the JSON content type, which no form of a web page can send (SE-02).
 func checkContentType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
@@ -124,12 +132,9 @@ func checkContentType(r *http.Request) error {
 }
 
 // error returns the error of a body that cannot be received.
-func (b *bodyReader) error(r *http.Request, err error) error {
+func (b *bodyReader) error(err error) error {
 	switch {
 	case errors.Is(err, errBodyQuota):
-		if body, ok := r.Body.(*deadlineBody); ok {
-			body.over = true // the response must not wait for the rest of the body
-		}
 		return dray.Errorf(dray.CodeBusy,
 			"too many request bodies are being received (limit %d bytes in total)",
 			maxBodies*b.max).WithHint("retry after the time in Retry-After")
@@ -138,7 +143,7 @@ func (b *bodyReader) error(r *http.Request, err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return invalid("",
 			"request body timed out: no data for %v, or less than %d KiB/s for more than %v",
-			maxBodyStall, minBodyRate>>10, bodyTime).WithHint("send the complete body again")
+			maxBodyStall, minBodyRate>>10, bodyTimeout).WithHint("send the complete body again")
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
 		return dray.Errorf(dray.CodeDiskFull, "store the request body: %w", err).
 			WithHint("free space on the disk of %s", b.dir)
@@ -214,10 +219,10 @@ func checkQuery(r *http.Request, known []string) error {
 }
 
 const (
-	// maxBodyStall bounds the time without a byte of a body. A body may take bodyTime, and a second
+	// maxBodyStall bounds the time without a byte of a body. A body may take bodyTimeout, and a second
 	// more for each minBodyRate bytes.
 	maxBodyStall = 30 * time.Second
-	bodyTime     = time.Minute
+	bodyTimeout  = time.Minute
 	minBodyRate  = 1 << 10
 	// drainTimeout bounds how long the unread rest of a body is discarded.
 	drainTimeout = 5 * time.Second
@@ -231,7 +236,7 @@ type deadlineBody struct {
 	// deadline is the latest time of a read. It moves with the bytes that arrive unless fixed is set.
 	deadline time.Time
 	fixed    bool
-	over     bool // no read follows: at the end of the body, or after an error
+	done     bool // no read follows: at the end of the body, or after an error
 }
 
 // withBodyDeadline returns the request with a deadlineBody, if it has a body. It is a copy, because
@@ -239,9 +244,9 @@ type deadlineBody struct {
 func withBodyDeadline(w http.ResponseWriter, r *http.Request) (*http.Request, *deadlineBody) {
 	b := &deadlineBody{
 		ReadCloser: r.Body, control: http.NewResponseController(w),
-		deadline: time.Now().Add(bodyTime), over: r.Body == nil || r.Body == http.NoBody,
+		deadline: time.Now().Add(bodyTimeout), done: r.Body == nil || r.Body == http.NoBody,
 	}
-	if b.over {
+	if b.done {
 		return r, b
 	}
 	withBody := *r
@@ -259,7 +264,7 @@ func (b *deadlineBody) Read(p []byte) (int, error) {
 	if !b.fixed {
 		b.deadline = b.deadline.Add(time.Duration(n) * time.Second / minBodyRate)
 	}
-	b.over = err != nil
+	b.done = err != nil
 	if err == io.EOF {
 		// net/http keeps reading to detect a disconnect, and must not time out
 		_ = b.control.SetReadDeadline(time.Time{})
@@ -271,7 +276,7 @@ func (b *deadlineBody) Read(p []byte) (int, error) {
 // most clients read the response only after they have sent everything. A client that sent Expect is
 // not asked for a body.
 func (b *deadlineBody) drain(t *responseTracker, r *http.Request, limit int64) {
-	if b.over || r.Header.Get("Expect") != "" {
+	if b.done || r.Header.Get("Expect") != "" {
 		return
 	}
 	b.deadline, b.fixed = time.Now().Add(drainTimeout), true

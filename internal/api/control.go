@@ -191,7 +191,7 @@ func (h *control) copyBody(w http.ResponseWriter, r *http.Request, pipe *call.St
 	body := http.MaxBytesReader(unwrap(w), r.Body, h.bodies.max)
 	first, err := io.ReadAll(io.LimitReader(body, call.StdinCapacity+1))
 	if err != nil {
-		return 0, h.bodies.error(r, err)
+		return 0, h.bodies.error(err)
 	}
 	if len(first) <= call.StdinCapacity {
 		return pipe.Append(r.Context(), offset, first, eof)
@@ -211,7 +211,7 @@ func (h *control) copyChunks(r *http.Request, pipe *call.StdinPipe, body io.Read
 		n, err := io.ReadFull(body, chunk)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
-			return written, h.bodies.error(r, err)
+			return written, h.bodies.error(err)
 		}
 		written, err = pipe.Append(r.Context(), offset, chunk[:n], eof && last)
 		if err != nil || last {
