@@ -24,7 +24,7 @@ type ResultsDirs struct {
 	path   string
 	parent fd // has the lock
 	mu     sync.Mutex
-	made   uint64 // number of directories, which are their names
+	made   uint64 // how many directories were made; the name of each is its number
 }
 
 // resultsPrefix starts the names of the directories that hold those of the calls.
@@ -91,7 +91,7 @@ func (d fd) lockResults(name string) fd {
 func (d fd) removeStaleResults() {
 	names, err := d.names(newNamesBuffer(), maxStale)
 	if err != nil {
-		return // the directory has more important problems
+		return // nothing can be created in it either
 	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, resultsPrefix) {
@@ -215,7 +215,7 @@ func (r *remover) empty(dir fd, depth int) error {
 		}
 		for _, name := range names {
 			err := r.remove(dir, name, depth)
-			// EEXIST: the name that it is moved to, which another one will not have
+			// EEXIST: the new name is taken; the next round tries another one
 			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) {
 				return err
 			}

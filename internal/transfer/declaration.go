@@ -9,13 +9,13 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// Declaration has the declared outputs of a running call. While two calls declare the same path, or
-// one inside the other, nothing tells which of them wrote a file there: neither gets it. Each call
-// has a directory of its own in DRAY_RESULTS.
+// Declaration has the declared outputs of a running call. If two calls that run at the same time
+// declare the same path, or one inside the other, it is not known which of them wrote a file there,
+// and neither gets it. Each call has a directory of its own in DRAY_RESULTS.
 type Declaration struct {
-	all   *declarations
-	where string   // the container, empty for the host
-	paths []string // in the environment, absolute
+	all       *declarations
+	container string   // id; empty for the host
+	paths     []string // in the environment, absolute
 
 	shared map[string]bool // of paths; guarded by all.mu
 }
@@ -32,7 +32,7 @@ func (s *Syncer) Declare(env dray.Environment, req Request) *Declaration {
 	caps := env.Capabilities()
 	d := &Declaration{all: &s.declared, shared: map[string]bool{}}
 	if caps.Container != nil {
-		d.where = caps.Container.ID
+		d.container = caps.Container.ID
 	}
 	if paths, err := newPathResolver(caps, req.Dir, req.Workspace); err == nil {
 		for _, input := range req.Paths {
@@ -44,17 +44,17 @@ func (s *Syncer) Declare(env dray.Environment, req Request) *Declaration {
 	d.all.mu.Lock()
 	defer d.all.mu.Unlock()
 	for _, other := range d.all.running {
-		if other.where == d.where {
-			d.share(other)
-			other.share(d)
+		if other.container == d.container {
+			d.markShared(other)
+			other.markShared(d)
 		}
 	}
 	d.all.running = append(d.all.running, d)
 	return d
 }
 
-// share notes the paths that another call declares too.
-func (d *Declaration) share(other *Declaration) {
+// markShared marks the paths that another call declares too.
+func (d *Declaration) markShared(other *Declaration) {
 	for _, p := range d.paths {
 		for _, o := range other.paths {
 			if lexical.Contains(p, o) || lexical.Contains(o, p) {
@@ -73,7 +73,7 @@ func (d *Declaration) isShared(p string) bool {
 	return d.shared[p]
 }
 
-// End ends the declaration.
+// End removes the declaration: calls that start later share nothing with it.
 func (d *Declaration) End() {
 	d.all.mu.Lock()
 	defer d.all.mu.Unlock()
@@ -110,12 +110,12 @@ func (j *syncJob) addResultsDir() {
 // resultsTarget is the directory of the files of DRAY_RESULTS, in that of the invocation.
 const resultsTarget = "results"
 
-// addMissing notes a declared output that does not exist.
+// addMissing adds a declared output that does not exist.
 func (j *syncJob) addMissing(s source) {
 	if j.declared && len(j.missing) < maxMissing {
 		j.missing = append(j.missing, dray.PrintablePath(s.display))
 	}
 }
 
-// maxMissing bounds the missing outputs in a report; a call can declare fewer.
+// maxMissing bounds the missing outputs in a report. It is more than a call can declare.
 const maxMissing = 1000

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -157,8 +156,12 @@ func (s *Syncer) CheckHostWrite(file string) error {
 	}
 	for at := name; at != "."; {
 		at = path.Dir(at)
-		if found, err := s.isRepositoryWith(at, name); found || err != nil {
-			return cmp.Or(err, error(stage.ErrRepository(at+"/")))
+		found, err := s.isRepositoryWith(at, name)
+		if err != nil {
+			return err
+		}
+		if found {
+			return stage.RepositoryError(at + "/")
 		}
 	}
 	return nil

@@ -30,8 +30,8 @@ func IsRepository(has func(name string) (bool, error)) (bool, error) {
 	return has("refs")
 }
 
-// ErrRepository returns the error for a directory that may not become a repository, or is one.
-func ErrRepository(name string) *dray.Error {
+// RepositoryError returns the error for a directory that may not become a repository, or is one.
+func RepositoryError(name string) *dray.Error {
 	return dray.Errorf(dray.CodeDenied,
 		"git would take the directory %q for a repository, and run what its configuration names", name).
 		WithHint("copy less of it, or choose another directory: HEAD together with objects and refs, " +
@@ -59,7 +59,7 @@ func (t *transaction) checkRepositories(dest *dirCache) error {
 			return opError("inspect", name, err)
 		}
 		if found {
-			return ErrRepository(name + "/")
+			return RepositoryError(name + "/")
 		}
 	}
 	return nil
