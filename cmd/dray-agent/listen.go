@@ -30,7 +30,7 @@ const (
 // system is read-only. Engines mount a tmpfs on the first two.
 var socketDirs = []string{"/dev", "/dev/shm", "/run", "/tmp", "/"}
 
-// listener is a unix socket without a name: it is reached by /proc/PID/fd/N only. So a tool of
+// listener is a unix socket without a name, which is reached only by /proc/PID/fd/N: a tool of
 // another user can neither connect to it nor replace it.
 type listener struct {
 	socket        *os.File
@@ -103,13 +103,13 @@ func bind(fd int, path string) (*os.File, error) {
 	if err := unix.Listen(fd, maxPeers); err != nil {
 		return nil, err
 	}
-	number, err := linux.Openat(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	pathFD, err := linux.Openat(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
-	inode := os.NewFile(uintptr(number), "socket")
+	inode := os.NewFile(uintptr(pathFD), "socket")
 	// The daemon may be any user. Who may open the fds of a process that has it may connect.
-	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", number), 0o666); err != nil {
+	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", pathFD), 0o666); err != nil {
 		_ = inode.Close()
 		return nil, err
 	}
@@ -143,8 +143,8 @@ func (l *listener) address() wire.Listening {
 	return wire.Listening{PID: os.Getpid(), FD: int(l.inode.Fd())}
 }
 
-// acceptLoop authenticates peers until close. A tool that is root can connect too, as often as it
-// can. Where it can be told from the daemon, it delays nothing.
+// acceptLoop authenticates peers until close. A tool that is root can connect too: with PrivatePIDs
+// it is refused at once and does not count, else maxPeers bounds how often it can try.
 func (l *listener) acceptLoop(request wire.Listen) {
 	for tried := 0; tried < maxPeers; {
 		file, err := l.accept()

@@ -88,7 +88,7 @@ func (e *environment) start(ctx context.Context, req wire.Start) (*agentProcess,
 		}
 		p, err := e.open(a, req)
 		if err == nil {
-			return p.accepted(ctx)
+			return p.awaitStart(ctx)
 		}
 		if err := rejectedStart(err, req); err != nil {
 			return nil, err

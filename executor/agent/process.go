@@ -41,10 +41,10 @@ type agentProcess struct {
 	stopTimedOut bool
 }
 
-// accepted waits for the agent's reply to a start. When ctx ends, it fails, and the agent must not
+// awaitStart waits for the agent's reply to a start. When ctx ends, it fails, and the agent must not
 // start the process. If the agent has started it already, the process is ended. Then, and if the
 // agent does not reply, the error is a *process.UnconfirmedError.
-func (p *agentProcess) accepted(ctx context.Context) (*agentProcess, error) {
+func (p *agentProcess) awaitStart(ctx context.Context) (*agentProcess, error) {
 	p.agent.calls.Add(1)
 	var giveUp *time.Timer
 	abandoned := make(chan struct{})
@@ -131,7 +131,8 @@ func (p *agentProcess) firstReply(ctx context.Context) (*wire.Started, error) {
 	}
 }
 
-// startError returns the error of a start for which the agent has reported no process.
+// startError returns the error of a start that failed with err. ended is set if the call has ended
+// meanwhile.
 func (p *agentProcess) startError(ctx context.Context, err error, ended bool) error {
 	failed, ok := errors.AsType[failedStartError](err)
 	switch {

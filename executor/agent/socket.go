@@ -21,8 +21,8 @@ import (
 const (
 	// socketTimeout bounds connecting to the socket of an agent and authenticating there.
 	socketTimeout = 4 * time.Second
-	// holderDepth is how far below an agent a process is that holds its socket: the agent's child is a
-	// supervisor.
+	// holderDepth is the number of generations from an agent to the process that holds its socket,
+	// which runs under a supervisor.
 	holderDepth = 2
 )
 
@@ -70,8 +70,8 @@ func (p procDir) pids() ([]int, error) {
 	return list, nil
 }
 
-// is reports whether the process has a pid in its own pid namespace.
-func (p procDir) is(inner int) bool {
+// hasPID reports whether inner is the pid of the process in its own pid namespace.
+func (p procDir) hasPID(inner int) bool {
 	pids, err := p.pids()
 	return err == nil && pids[len(pids)-1] == inner
 }
@@ -85,10 +85,10 @@ func (p procDir) mayOpenFDs() bool {
 	return err == nil
 }
 
-// find returns p or a descendant of it, at most depth generations below, with a pid in its own pid
-// namespace. It closes p unless it returns it.
+// find returns p or a descendant of it, at most depth generations below, whose pid in its own pid
+// namespace is inner. It closes p unless it returns it.
 func (p procDir) find(inner, depth int) (procDir, error) {
-	if p.is(inner) {
+	if p.hasPID(inner) {
 		return p, nil
 	}
 	defer p.close()
@@ -134,7 +134,7 @@ func findAgent(ctx context.Context, conn Conn, hello wire.Hello) (procDir, error
 	if err != nil {
 		return procDir{}, err
 	}
-	if !p.is(hello.PID) {
+	if !p.hasPID(hello.PID) {
 		p.close()
 		return procDir{}, fmt.Errorf("process %d is not the agent: it is in another pid namespace", pid)
 	}
@@ -158,7 +158,7 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-// dialSocket connects to the socket of agent p and authenticates it. It closes p.
+// dialSocket connects to the socket of agent p and authenticates the agent. It closes p.
 func (n connector) dialSocket(ctx context.Context, p procDir, l wire.Listening, secret []byte,
 ) (*wire.Socket, error) {
 	if l.Reason != "" {
@@ -167,11 +167,21 @@ func (n connector) dialSocket(ctx context.Context, p procDir, l wire.Listening, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, socketTimeout)
 	defer cancel()
+	socket, err := n.connectUntilDone(ctx, p, l)
+	if err != nil {
+		return nil, err
+	}
+	return authenticate(ctx, socket, secret)
+}
+
+// connectUntilDone is connect, and returns when ctx is done even if the kernel does not: the agent
+// chooses the file, and it may be on a file system that blocks.
+func (n connector) connectUntilDone(ctx context.Context, p procDir, l wire.Listening,
+) (*wire.Socket, error) {
 	type result struct {
 		socket *wire.Socket
 		err    error
 	}
-	// A file system of the container can block its users. The agent chooses the file.
 	results := make(chan result)
 	go func() {
 		var r result
@@ -189,18 +199,15 @@ func (n connector) dialSocket(ctx context.Context, p procDir, l wire.Listening, 
 	}()
 	select {
 	case r := <-results:
-		if r.err != nil {
-			return nil, r.err
-		}
-		return authenticate(ctx, r.socket, secret)
+		return r.socket, r.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("connect to the agent's socket: %w", context.Cause(ctx))
 	}
 }
 
-// connect connects to the socket of agent p, which has no name: by the fd of the process that
-// holds it. Nothing in the container can replace it there, and nothing but its owner's processes
-// can reach it. It closes p.
+// connect connects to the socket of agent p by the fd of the process that holds it, because the
+// socket has no name. Nothing in the container can replace it there, and only processes of its
+// owner can reach it. It closes p.
 func connect(p procDir, l wire.Listening) (*wire.Socket, error) {
 	holder, err := p.find(l.PID, holderDepth)
 	if err != nil {
@@ -216,7 +223,7 @@ func connect(p procDir, l wire.Listening) (*wire.Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the agent's socket: %w", err)
 	}
-	// The agent's own process listens. Any other socket that the container sees is left alone.
+	// the agent may have named another socket of the container
 	if peer := socket.PeerPID(); peer != p.pid {
 		_ = socket.Close()
 		return nil, fmt.Errorf("the socket is of process %d, not of the agent, process %d", peer, p.pid)

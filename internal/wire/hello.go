@@ -81,10 +81,11 @@ func (e *VersionError) Error() string {
 // WriteHello sends h with the protocols of this build.
 func WriteHello(w io.Writer, h Hello) error {
 	h.MinProtocol, h.MaxProtocol = MinProtocol, MaxProtocol
-	return writeHello(w, bytes.Clone(magic), &h)
+	return writeHelloFrame(w, bytes.Clone(magic), &h)
 }
 
-func writeHello(w io.Writer, b []byte, message Message) error {
+// writeHelloFrame appends a frame of type hello to b and sends both.
+func writeHelloFrame(w io.Writer, b []byte, message Message) error {
 	body := encode(message)
 	//nolint:gosec // a few hundred bytes
 	b = header{length: uint32(len(body)), typ: frameHello}.append(b)
@@ -96,11 +97,11 @@ func writeHello(w io.Writer, b []byte, message Message) error {
 type Listen struct {
 	// Secret authenticates both sides on the socket. It is used once.
 	Secret []byte
-	// HolderUID is a user that may not open the fds of the agent, but those of its own processes: one
-	// of them has to hold the socket. 0 means that none has to.
+	// HolderUID is the daemon's user if it may not open the agent's fds. The agent then starts a
+	// process of that user, which holds the socket. 0 means that none is needed.
 	HolderUID int
-	// PrivatePIDs says that the daemon has no pid in the agent's pid namespace, so that a peer with a
-	// pid there is not the daemon.
+	// PrivatePIDs is set if the daemon has no pid in the agent's pid namespace. A peer with a pid there
+	// is then not the daemon.
 	PrivatePIDs bool
 }
 
@@ -114,7 +115,7 @@ func packListen(f *pack.Fields, l *Listen) {
 type Listening struct {
 	// PID is the process that has the socket, in the agent's pid namespace, and FD its fd for it.
 	PID, FD int
-	// Reason says why there is no socket. If it is not empty, the connection continues on stdio.
+	// Reason is why there is no socket: the connection continues on stdio. Empty with a socket.
 	Reason string
 }
 
@@ -141,11 +142,11 @@ func reasonOf(cause error) string {
 }
 
 // WriteListening sends where the agent listens.
-func WriteListening(w io.Writer, l Listening) error { return writeHello(w, nil, &l) }
+func WriteListening(w io.Writer, l Listening) error { return writeHelloFrame(w, nil, &l) }
 
 // WriteNotListening sends that the agent does not listen because of cause.
 func WriteNotListening(w io.Writer, cause error) error {
-	return writeHello(w, nil, &Listening{Reason: reasonOf(cause)})
+	return writeHelloFrame(w, nil, &Listening{Reason: reasonOf(cause)})
 }
 
 // ReadListening blocks until the agent has replied to Hello.Listen.
@@ -156,7 +157,7 @@ func ReadListening(r io.Reader) (l Listening, err error) {
 
 // WriteFallback sends a StdioFallback with the reason cause.
 func WriteFallback(w io.Writer, cause error) error {
-	return writeHello(w, nil, &StdioFallback{Reason: reasonOf(cause)})
+	return writeHelloFrame(w, nil, &StdioFallback{Reason: reasonOf(cause)})
 }
 
 // ReadFallback blocks until the daemon sends a StdioFallback. A daemon that uses the socket sends
@@ -167,7 +168,7 @@ func ReadFallback(r io.Reader) (s StdioFallback, err error) {
 }
 
 func readMessage(r io.Reader, message Message) error {
-	body, err := readHello(r)
+	body, err := readHelloFrame(r)
 	if err != nil {
 		return err
 	}
@@ -187,7 +188,7 @@ func ReadHello(r io.Reader) (Hello, error) {
 	if !bytes.Equal(got, magic) {
 		return Hello{}, protocolError("the connection started with %q", got)
 	}
-	body, err := readHello(r)
+	body, err := readHelloFrame(r)
 	if err != nil {
 		return Hello{}, err
 	}
@@ -202,7 +203,8 @@ func ReadHello(r io.Reader) (Hello, error) {
 	return h, nil
 }
 
-func readHello(r io.Reader) ([]byte, error) {
+// readHelloFrame returns the content of a frame of type hello.
+func readHelloFrame(r io.Reader) ([]byte, error) {
 	head, err := readHeader(r, maxHello)
 	if err != nil {
 		return nil, err
