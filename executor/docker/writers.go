@@ -62,13 +62,13 @@ func (e *Engine) Writer(ctx context.Context, id string, paths []string,
 	if targets.mountedIn(res.Container) {
 		return info, true, nil
 	}
-	writes, err := e.mountsOne(ctx, res.Container, targets)
+	writes, err := e.declaresMountOf(ctx, res.Container, targets)
 	return info, writes, err
 }
 
-// mountsOne compares the mounts that the container was created with, for one that has no processes
-// or runs on another kernel.
-func (e *Engine) mountsOne(ctx context.Context, c container.InspectResponse, t targets,
+// declaresMountOf compares the mounts that the container was created with: all that is known of one
+// that has no processes or runs on another kernel.
+func (e *Engine) declaresMountOf(ctx context.Context, c container.InspectResponse, t targets,
 ) (bool, error) {
 	for _, m := range c.Mounts {
 		source := m.Source
@@ -78,7 +78,7 @@ func (e *Engine) mountsOne(ctx context.Context, c container.InspectResponse, t t
 				return false, err
 			}
 		}
-		if (m.RW || mayRemount(c)) && t.below(source) {
+		if (m.RW || mayRemount(c)) && t.anyIn(source) {
 			return true, nil
 		}
 	}
@@ -105,16 +105,16 @@ func mayRemount(c container.InspectResponse) bool {
 	})
 }
 
-// targets are paths whose change is looked for, by name and by where the file systems have them.
+// targets are paths that containers must not change.
 type targets struct {
 	paths []string
-	// places are the same in each file system that is mounted on the way to a path: one that is hidden
-	// by a mount is kept, since to rename it moves the mount.
-	places []place
+	// onDevices has each path in each file system that is mounted above it. What a mount hides counts:
+	// renaming it moves the mount.
+	onDevices []devicePath
 }
 
-// place is a path in a file system.
-type place struct{ device, path string }
+// devicePath is a path in a file system.
+type devicePath struct{ device, path string }
 
 func newTargets(paths []string) targets {
 	t := targets{paths: paths}
@@ -126,15 +126,15 @@ func newTargets(paths []string) targets {
 	for _, p := range paths {
 		for _, m := range mounts {
 			if rel, ok := lexical.Rel(m.Point, p); ok {
-				t.places = append(t.places, place{m.Device, path.Join(m.Root, rel)})
+				t.onDevices = append(t.onDevices, devicePath{m.Device, path.Join(m.Root, rel)})
 			}
 		}
 	}
 	return t
 }
 
-// below reports whether a path is source or below it.
-func (t targets) below(source string) bool {
+// anyIn reports whether one of the paths is source or below it.
+func (t targets) anyIn(source string) bool {
 	if source == "" {
 		return false
 	}
@@ -165,14 +165,14 @@ func (t targets) mountedIn(c container.InspectResponse) bool {
 	}
 	for m := range linux.Mounts(table) {
 		if (!m.ReadOnly || mayRemount(c)) &&
-			slices.ContainsFunc(t.places, func(p place) bool { return p.within(m) }) {
+			slices.ContainsFunc(t.onDevices, func(p devicePath) bool { return p.visibleIn(m) }) {
 			return true
 		}
 	}
 	return false
 }
 
-func (p place) within(m linux.Mount) bool {
+func (p devicePath) visibleIn(m linux.Mount) bool {
 	_, ok := lexical.Rel(m.Root, p.path)
 	return ok && p.device == m.Device
 }
