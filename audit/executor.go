@@ -97,7 +97,7 @@ func (r *recorder) begin(ctx context.Context, call dray.Call, at time.Time) (
 	inputErr, err error,
 ) {
 	if err := r.files.check(); err != nil { // refused at once, without the write timeout
-		err = cmp.Or(r.writer.writeError(), err) // a closed log has removed some of them
+		err = cmp.Or(r.writer.writeError(), err) // SQLite removes some of the files when it is closed
 		return nil, unavailableError(r.path, "the call did not run", err)
 	}
 	e, inputErr, err := r.beginEvent(call, at)

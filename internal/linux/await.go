@@ -46,10 +46,10 @@ func await[T any](ctx context.Context, d UntrustedDir, name string, run func() (
 		value T
 		err   error
 	}
-	var none T
+	var zero T
 	dir, release, err := acquire(ctx, d)
 	if err != nil {
-		return none, pathError("open", name, err)
+		return zero, pathError("open", name, err)
 	}
 	done := make(chan result, 1)
 	go func() {
@@ -63,7 +63,7 @@ func await[T any](ctx context.Context, d UntrustedDir, name string, run func() (
 	case <-ctx.Done():
 		cause := context.Cause(ctx)
 		dir.setHangs(errors.Is(cause, errNotResponding))
-		return none, pathError("read", name, cause)
+		return zero, pathError("read", name, cause)
 	}
 }
 

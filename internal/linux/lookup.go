@@ -69,12 +69,12 @@ func commonDir(dir, path string) (base, rest string) {
 // walk resolves a path segment by segment.
 type walk struct {
 	dir   string
-	mount int // the mount of dir
-	at    int // the O_PATH fd of the present directory, or -1
-	links int
+	mount int // the id of the mount of dir
+	at    int // the O_PATH fd of the current directory, or -1
+	links int // symlinks followed
 }
 
-// enter replaces the present directory.
+// enter closes the current directory and replaces it.
 func (w *walk) enter(fd int) {
 	Close(w.at)
 	w.at = fd
@@ -99,7 +99,7 @@ func (w *walk) resolve(path string, follow bool) (int, error) {
 			Close(fd)
 			return -1, err
 		case isLink && (follow || rest != ""):
-			path, err = w.target(fd)
+			path, err = w.follow(fd)
 			Close(fd)
 			if err != nil {
 				return -1, err
@@ -115,8 +115,8 @@ func (w *walk) resolve(path string, follow bool) (int, error) {
 }
 
 // root enters the directory at which an absolute path begins, and returns the rest of the path. It
-// is the longest one in common with w.dir: whoever uses that passes through it anyway. A relative
-// path begins at the present directory.
+// is the longest one in common with w.dir, which every use of w.dir passes through. A relative path
+// begins at the current directory.
 func (w *walk) root(path string) (rest string, err error) {
 	if !strings.HasPrefix(path, "/") {
 		return path, nil
@@ -132,7 +132,8 @@ func (w *walk) root(path string) (rest string, err error) {
 }
 
 // inspect reports whether the file of an O_PATH fd is a symlink. It fails with ErrFileSystem if the
-// file system is not accepted. It asks no server for the answer, as fstat(2) and statfs(2) do.
+// file system is not accepted. It first compares mounts, because fstat(2) and statfs(2) ask the
+// server of a network file system.
 func (w *walk) inspect(fd int) (isLink bool, err error) {
 	id, err := mountID(fd)
 	if err != nil {
@@ -152,8 +153,8 @@ func (w *walk) inspect(fd int) (isLink bool, err error) {
 	return st.Mode&unix.S_IFMT == unix.S_IFLNK, err
 }
 
-// target returns the target of the symlink fd.
-func (w *walk) target(fd int) (string, error) {
+// follow returns the target of the symlink fd, and counts it.
+func (w *walk) follow(fd int) (string, error) {
 	if w.links++; w.links > maxSymlinks {
 		return "", unix.ELOOP
 	}

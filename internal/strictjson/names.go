@@ -10,9 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// manyBytes is the size of a body from which hasUniqueNames compares its names. The decoder copies
-// each name of an object into a map, which takes seconds for a million of them.
-const manyBytes = 64 << 10
+// largeBody is the size in bytes from which hasUniqueNames compares the names of a body. The
+// decoder copies each name of an object into a map, which takes seconds for a million of them.
+const largeBody = 64 << 10
 
 // hasUniqueNames reports whether data is valid JSON in which no object has a name twice. It may
 // return false for unique names with equal hashes: the decoder then decides.
@@ -50,15 +50,15 @@ func hasUniqueNames(data []byte) bool {
 type nameHasher struct {
 	seed   maphash.Seed
 	hashes []uint64
-	// around has one number for each object and array around the current value.
-	around []uint64
+	// enclosing has one number for each object and array that encloses the current value.
+	enclosing []uint64
 }
 
 func (h *nameHasher) open(offset int64) {
-	h.around = append(h.around, maphash.Comparable(h.seed, offset))
+	h.enclosing = append(h.enclosing, maphash.Comparable(h.seed, offset))
 }
 
-func (h *nameHasher) close() { h.around = h.around[:len(h.around)-1] }
+func (h *nameHasher) close() { h.enclosing = h.enclosing[:len(h.enclosing)-1] }
 
 // add adds a quoted name of the innermost object.
 func (h *nameHasher) add(quoted []byte) {
@@ -66,7 +66,7 @@ func (h *nameHasher) add(quoted []byte) {
 	if bytes.IndexByte(name, '\\') >= 0 {
 		name, _ = jsontext.AppendUnquote(nil, quoted) // the decoder has checked it
 	}
-	object := h.around[len(h.around)-1]
+	object := h.enclosing[len(h.enclosing)-1]
 	h.hashes = append(h.hashes, maphash.Bytes(h.seed, name)^object)
 }
 

@@ -25,8 +25,8 @@ const maxMessage = 200
 const maxMembers = 1 << 16
 
 var (
-	errNull = errors.New("null is not allowed here: omit the member")
-	errMany = fmt.Errorf("the object has more than %d members", maxMembers)
+	errNull           = errors.New("null is not allowed here: omit the member")
+	errTooManyMembers = fmt.Errorf("the object has more than %d members", maxMembers)
 )
 
 // options refuse what the decoder accepts by default. It compares names with their case and refuses
@@ -43,7 +43,7 @@ func checkValue(dec *jsontext.Decoder, _ any) error {
 		return errNull
 	}
 	if kind, length := dec.StackIndex(dec.StackDepth()); kind == '{' && length > 2*maxMembers {
-		return errMany
+		return errTooManyMembers
 	}
 	return errors.ErrUnsupported
 }
@@ -51,7 +51,7 @@ func checkValue(dec *jsontext.Decoder, _ any) error {
 // Decode decodes one JSON value into v. It fails with invalid_request and a JSON pointer to the
 // violation.
 func Decode(data []byte, v any) error {
-	unique := len(data) >= manyBytes && hasUniqueNames(data)
+	unique := len(data) >= largeBody && hasUniqueNames(data)
 	err := json.Unmarshal(data, v, options, jsontext.AllowDuplicateNames(unique))
 	if err == nil {
 		return nil
