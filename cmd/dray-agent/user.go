@@ -102,24 +102,26 @@ func (f users) lookup(ctx context.Context, arg string, further []string) (user, 
 	if err != nil {
 		return user{}, err
 	}
-	u.groups = appendNew([]uint32{u.gid}, u.groups...)
+	u.groups = append([]uint32{u.gid}, u.groups...)
 	for _, name := range further {
 		gid, err := f.findGroup(ctx, name)
 		if err != nil {
 			return user{}, err
 		}
-		u.groups = appendNew(u.groups, gid)
+		u.groups = append(u.groups, gid)
 	}
+	u.groups = unique(u.groups)
 	return u, nil
 }
 
-func appendNew(list []uint32, more ...uint32) []uint32 {
-	for _, id := range more {
-		if !slices.Contains(list, id) {
-			list = append(list, id)
-		}
-	}
-	return list
+// unique returns a list without repetitions, in its order.
+func unique(list []uint32) []uint32 {
+	seen := make(map[uint32]struct{}, len(list))
+	return slices.DeleteFunc(list, func(id uint32) bool {
+		_, repeated := seen[id]
+		seen[id] = struct{}{}
+		return repeated
+	})
 }
 
 // find returns the user and the name by which groups list it: that of its entry, or the number if
@@ -168,6 +170,9 @@ func (f users) findGroup(ctx context.Context, name string) (uint32, error) {
 	return gid, err
 }
 
+// maxGroups is the kernel's maximum number of groups of a process (NGROUPS_MAX).
+const maxGroups = 65536
+
 // groupsOf returns the groups that list a name.
 func (f users) groupsOf(ctx context.Context, name string) ([]uint32, error) {
 	var groups []uint32
@@ -176,8 +181,12 @@ func (f users) groupsOf(ctx context.Context, name string) ([]uint32, error) {
 			slices.Contains(strings.Split(field(line, 3), ","), name) {
 			groups = append(groups, gid)
 		}
-		return true
+		return len(groups) <= maxGroups
 	})
+	if err == nil && len(groups) > maxGroups {
+		err = dray.Errorf(dray.CodeBadUser, "user %q has more than %d groups in %s", name, maxGroups,
+			f.group)
+	}
 	return groups, err
 }
 

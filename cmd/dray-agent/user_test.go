@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,6 +122,44 @@ func TestLookup_NoFiles(t *testing.T) {
 	if _, err := (users{passwd: long, group: long}).
 		lookup(t.Context(), "root", nil); dray.CodeOf(err) != dray.CodeBadUser {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Large files fail at once with what is wrong, or are read quickly. A lookup ends with its call
+// (EX-18).
+func TestLookup_LargeFiles(t *testing.T) {
+	const lines = 1_000_000
+	var groups, members strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&groups, "g::%d:\n", i)
+		fmt.Fprintf(&members, "g::%d:root\n", i)
+	}
+	for name, c := range map[string]struct{ passwd, group, arg, want string }{
+		"passwd of 20 MB":         {strings.Repeat("x:x\n", 5<<20), "", "root", "passwd has 20971520 bytes (limit 16777216)"},
+		"10^6 groups":             {passwdFile, groups.String(), "root", ""},
+		"10^6 groups of the user": {passwdFile, members.String(), "root", "more than 65536 groups"},
+		"10^6 groups, no name":    {passwdFile, groups.String(), "root:none", `no group "none"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fixture(t)
+			for path, content := range map[string]string{f.passwd: c.passwd, f.group: c.group} {
+				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := f.lookup(ctx, c.arg, nil)
+			if c.want == "" && err != nil || c.want != "" && (dray.CodeOf(err) != dray.CodeBadUser ||
+				!strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			ctx, cancel = context.WithCancel(t.Context())
+			cancel()
+			if _, err := f.lookup(ctx, c.arg, nil); err == nil {
+				t.Error("the lookup does not end with its call")
+			}
+		})
 	}
 }
 
