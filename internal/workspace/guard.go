@@ -11,61 +11,70 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// inputGuard makes sure that no container can change what `up` reads on the host, from before it is
-// hashed until the first container of the `up` starts: that one is made of it.
+// inputGuard keeps containers from changing what one `up` reads on the host. It guards from before
+// the inputs are hashed until the first container of the `up` starts: by then the CLI has read them.
 type inputGuard struct {
 	*upRunner
 
 	approval devcontainer.Approval
 }
 
-// guarded calls run, which approves again and runs the CLI. Before, it stops the workspace's own
-// containers that could change the inputs, and fails if another one could: that one is not dray's
-// to stop. It cancels the context of run, and returns why, when such a container is created or
-// started meanwhile.
-func (g inputGuard) guarded(ctx context.Context, own devcontainer.ContainerInfo,
-	progress func(phase, message string), run func(context.Context) (id string, err error),
+// run calls up, which approves again and runs the CLI, while the inputs are guarded. Before, it
+// stops the workspace's own containers that could change the inputs, and fails if another one could:
+// that one is not dray's to stop. When such a container is created or started meanwhile, it cancels
+// the context of up and returns why.
+func (g inputGuard) run(ctx context.Context, own devcontainer.ContainerInfo,
+	progress func(phase, message string), up func(context.Context) (id string, err error),
 ) (string, error) {
 	if len(g.approval.Reads()) == 0 {
-		return run(ctx)
+		return up(ctx)
 	}
-	unhold, err := g.held.hold(ctx, g.approval.Root())
+	unlock, err := g.folders.lock(ctx, g.approval.Root())
 	if err != nil {
 		return "", err
 	}
-	defer unhold()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
+	defer unlock()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	starts, err := g.engine.Starts(watching) // before the list, so that none is missed
 	if err == nil {
-		err = g.clear(ctx, own, progress)
+		err = g.stopWriters(ctx, own, progress)
 	}
 	if err != nil {
 		return "", err
 	}
-	var watch sync.WaitGroup
-	var broken error
-	watch.Go(func() {
-		if err := g.follow(watching, starts); err != nil && watching.Err() == nil {
-			broken = err
-			end(err)
-		}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := make(chan error, 1)
+	go func() {
+		watched <- g.watch(watching, starts, cancel)
 		stop()
-		unhold()
-	})
-	id, err := run(ctx)
+		unlock()
+	}()
+	id, err := up(ctx)
 	stop()
-	watch.Wait()
-	if broken != nil {
-		return "", broken
+	if err := <-watched; err != nil {
+		return "", err
 	}
 	return id, err
 }
 
-// clear stops the containers of the workspace that could change the inputs, and fails for others.
-func (g inputGuard) clear(ctx context.Context, own devcontainer.ContainerInfo,
+// watch returns when the first container of the `up` has started or ctx is done. When another
+// container is created or started that may change the inputs, it cancels the `up` and returns why.
+func (g inputGuard) watch(ctx context.Context, starts <-chan string,
+	cancel context.CancelCauseFunc,
+) error {
+	err := g.checkStarts(ctx, starts)
+	if err == nil || ctx.Err() != nil { // done, and the engine's errors only follow from that
+		return nil
+	}
+	cancel(err)
+	return err
+}
+
+// stopWriters stops the containers of the workspace that could change the inputs, and fails for
+// others.
+func (g inputGuard) stopWriters(ctx context.Context, own devcontainer.ContainerInfo,
 	progress func(phase, message string),
 ) error {
 	writers, err := g.engine.Writers(ctx, g.approval.Reads())
@@ -97,9 +106,9 @@ func sameProject(ctx context.Context, c, own devcontainer.ContainerInfo,
 		(c.Labels[devcontainer.LabelFolder] == "" || loc.Owns(ctx, c))
 }
 
-// follow returns nil when the first container of the `up` has started, and an error when another
-// one may change the inputs.
-func (g inputGuard) follow(ctx context.Context, starts <-chan string) error {
+// checkStarts returns nil when the first container of the `up` has started, and an error when
+// another one may change the inputs.
+func (g inputGuard) checkStarts(ctx context.Context, starts <-chan string) error {
 	for id := range starts {
 		c, writes, err := g.engine.Writer(ctx, id, g.approval.Reads())
 		own := g.approval.Owns(ctx, c)
@@ -128,49 +137,47 @@ func (g inputGuard) refusal(c devcontainer.ContainerInfo, state string) *dray.Er
 			"trust whatever it writes, add the folder to trust.workspaces", c.Name)
 }
 
-// heldFolders are folders whose inputs are read by an `up`. One at a time holds a folder or one
-// below or above it: the container that the first `up` starts may have both mounted.
-type heldFolders struct {
-	mu   sync.Mutex
-	held map[string]chan struct{} // closed when the folder is free
+// folderLocks are locks of the folders from which an `up` reads its inputs. A lock excludes those of
+// the same folder and of folders below or above it: the container that the first `up` starts may
+// have both mounted.
+type folderLocks struct {
+	mu     sync.Mutex
+	locked map[string]chan struct{} // closed when the folder is unlocked
 }
 
-// hold waits until the folder is free, and returns the function that frees it, once.
-func (h *heldFolders) hold(ctx context.Context, folder string) (func(), error) {
+// lock blocks until the folder can be locked or ctx is done. unlock may be called several times.
+func (l *folderLocks) lock(ctx context.Context, folder string) (unlock func(), err error) {
 	for {
-		h.mu.Lock()
-		busy := h.overlapping(folder)
-		if busy == nil {
-			free := make(chan struct{})
-			if h.held == nil {
-				h.held = map[string]chan struct{}{}
-			}
-			h.held[folder] = free
-			h.mu.Unlock()
-			return sync.OnceFunc(func() { h.free(folder, free) }), nil
+		unlock, unlocked := l.tryLock(folder)
+		if unlock != nil {
+			return unlock, nil
 		}
-		h.mu.Unlock()
 		select {
-		case <-busy:
+		case <-unlocked:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-func (h *heldFolders) overlapping(folder string) <-chan struct{} {
-	for other, busy := range h.held {
-		_, below := lexical.Rel(other, folder)
-		if _, above := lexical.Rel(folder, other); below || above {
-			return busy
+// tryLock locks the folder, or returns a channel that is closed when a lock that excludes it ends.
+func (l *folderLocks) tryLock(folder string) (unlock func(), unlocked <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for other, unlocked := range l.locked {
+		if lexical.Contains(other, folder) || lexical.Contains(folder, other) {
+			return nil, unlocked
 		}
 	}
-	return nil
-}
-
-func (h *heldFolders) free(folder string, free chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.held, folder)
-	close(free)
+	if l.locked == nil {
+		l.locked = map[string]chan struct{}{}
+	}
+	done := make(chan struct{})
+	l.locked[folder] = done
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.locked, folder)
+		close(done)
+	}), nil
 }

@@ -31,9 +31,10 @@ type upRunner struct {
 
 	mu     sync.Mutex
 	runs   map[devcontainer.Location]*upRun
-	held   heldFolders
 	closed bool
 	wg     sync.WaitGroup
+
+	folders folderLocks
 }
 
 func newUpRunner(r *resolver, pool *process.Pool) *upRunner {
@@ -207,23 +208,22 @@ func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return "", err
 	}
-	guard := inputGuard{u, approval}
-	return guard.guarded(ctx, found, progress, func(ctx context.Context) (string, error) {
+	return inputGuard{u, approval}.run(ctx, found, progress, func(ctx context.Context) (string, error) {
 		return u.runCLI(ctx, approval, found, progress)
 	})
 }
 
-// runCLI runs the devcontainer CLI while the inputs of an approval are guarded. They are hashed
-// again: before they were guarded, they could be changed.
-func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
+// runCLI runs the devcontainer CLI while the inputs of the approval first are guarded. It approves
+// again, because the inputs could change before they were guarded.
+func (u *upRunner) runCLI(ctx context.Context, first devcontainer.Approval,
 	found devcontainer.ContainerInfo, progress func(phase, message string),
 ) (string, error) {
-	loc := guarded.Location()
+	loc := first.Location()
 	approval, err := u.trust.Approve(ctx, loc)
 	if err != nil {
 		return "", err
 	}
-	if !slices.Equal(approval.Reads(), guarded.Reads()) {
+	if !slices.Equal(approval.Reads(), first.Reads()) {
 		return "", dray.Errorf(dray.CodeContainerUnavailable,
 			"the symlinks that lead to the configuration of %s changed while it was read",
 			loc.Workspace).WithHint("repeat the call")
@@ -233,7 +233,7 @@ func (u *upRunner) runCLI(ctx context.Context, guarded devcontainer.Approval,
 	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
 		CLI: u.cfg.CLI, State: u.cfg.State, Approval: approval, Container: found,
 		ExtraArgs: u.cfg.UpArgs, Start: u.startHelper,
-		Env: upEnv(u.engine.Env(), u.cfg.LocalEnv, approval.Root(), approval.Location().Workspace),
+		Env: upEnv(u.engine.Env(), u.cfg.LocalEnv, approval.Root(), loc.Workspace),
 	}, progress)
 	log.Info("workspace up ended", zap.String("container_id", res.ContainerID), zap.Error(err))
 	return res.ContainerID, err
