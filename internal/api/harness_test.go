@@ -189,7 +189,8 @@ func (p *fakeDeps) Get(name string) (*dray.Tool, error) {
 	return &found, nil
 }
 
-func (p *fakeDeps) Route(_ context.Context, inv dray.Invocation, _ dray.Requirement) (dray.Route, error) {
+func (p *fakeDeps) Route(_ context.Context, inv dray.Invocation, _ dray.Requirement,
+) (dray.Route, error) {
 	return p.route(inv)
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // SymlinkGuard checks host paths that dray returns for paths of a container against the symlinks on
-// the host (PM-12). A tool may have created a symlink in a shared directory that points to a file of
-// its container, and on the host to any file. It must be closed, and not be used concurrently.
+// the host (PM-12). A tool may have created a symlink in a shared directory that points to a file
+// of its container, and on the host to any file. It must be closed, and not be used concurrently.
 type SymlinkGuard struct {
 	// roots are the host roots of the mappings, opened on first use. Nil is a root that the host does
 	// not have.
