@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -249,91 +248,6 @@ func copyStdin(proc *process.Process, s *wire.Stream) {
 		_ = r.Close() // the daemon stops sending
 	}
 	_ = proc.Stdin().Close()
-}
-
-// call is a stream with the requests for its process. A stop, or the end of the stream, ends the
-// process or prevents its start.
-type call struct {
-	stream   *wire.Stream
-	ctx      context.Context //nolint:containedctx // of the start: ends with the first stop
-	stop     context.CancelFunc
-	allowed  chan struct{} // closed by Request.Go
-	requests sync.WaitGroup
-
-	mu   sync.Mutex
-	proc *process.Process // nil before it has started
-}
-
-// newCall handles the requests of a stream until it ends.
-func newCall(s *wire.Stream) *call {
-	c := &call{stream: s, allowed: make(chan struct{})}
-	c.ctx, c.stop = context.WithCancel(context.Background())
-	c.requests.Go(c.handleRequests)
-	return c
-}
-
-func (c *call) handleRequests() {
-	defer c.stop()
-	for {
-		b, err := c.stream.Receive()
-		var req wire.Request
-		if err == nil {
-			err = wire.Decode(b, &req)
-		}
-		if err != nil {
-			c.handle(wire.Request{Stop: &wire.Stop{}})
-			return
-		}
-		c.handle(req)
-	}
-}
-
-func (c *call) handle(req wire.Request) {
-	if req.Go {
-		c.allow()
-	}
-	if req.Stop != nil {
-		c.stop()
-	}
-	c.mu.Lock()
-	proc := c.proc
-	c.mu.Unlock()
-	if proc != nil {
-		handleRequest(req, proc)
-	}
-}
-
-// allow closes allowed once. Only handleRequests calls it.
-func (c *call) allow() {
-	select {
-	case <-c.allowed:
-	default:
-		close(c.allowed)
-	}
-}
-
-// started sets the process, and stops it if that was requested meanwhile.
-func (c *call) started(proc *process.Process, wanted bool) {
-	c.mu.Lock()
-	c.proc = proc
-	c.mu.Unlock()
-	if !wanted || c.ctx.Err() != nil {
-		proc.Stop(0)
-	}
-}
-
-// permission waits until the daemon allows the start.
-func (c *call) permission() error {
-	err := c.stream.Send(&wire.Reply{Ready: true})
-	if err != nil {
-		return err
-	}
-	select {
-	case <-c.allowed:
-		return nil
-	case <-c.ctx.Done():
-		return c.ctx.Err()
-	}
 }
 
 func exitedMessage(exit process.Exit, err error) *wire.Exited {

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -109,18 +108,6 @@ func (a *agent) credential(u user) (*process.Credential, error) {
 	}
 	return nil, dray.Errorf(dray.CodeBadUser, "this agent runs as uid %d and cannot change to uid %d",
 		a.self.uid, u.uid)
-}
-
-func handleRequest(req wire.Request, proc *process.Process) {
-	if req.Signal != 0 {
-		_ = proc.Signal(syscall.Signal(req.Signal)) // the process may have ended
-	}
-	if req.Resize != nil {
-		_ = proc.Resize(*req.Resize) // it may have no terminal
-	}
-	if req.Stop != nil {
-		proc.Stop(req.Stop.Grace)
-	}
 }
 
 // failedMessage gives an error its code here, where the failed step is known.
