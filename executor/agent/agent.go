@@ -183,7 +183,7 @@ func (n connector) newAgent(conn io.ReadWriteCloser, hello wire.Hello, channel C
 }
 
 // errNoSocket is returned when Config.Channel is Socket and the agent cannot use one.
-var errNoSocket = errors.New("no socket is shared with the container (agent.transport is socket)")
+var errNoSocket = errors.New("the agent's socket cannot be used, and agent.transport is socket")
 
 // useStdio continues on stdio because of reason. sent is the result of telling the agent.
 func (n connector) useStdio(conn Conn, hello wire.Hello, reason, sent error) (*agent, error) {
