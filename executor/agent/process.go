@@ -41,9 +41,9 @@ type agentProcess struct {
 	stopTimedOut bool
 }
 
-// awaitStart waits for the agent's reply to a start. When ctx ends, it fails, and the agent must not
-// start the process. If the agent has started it already, the process is ended. Then, and if the
-// agent does not reply, the error is a *process.UnconfirmedError.
+// awaitStart waits for the agent's reply to a start. When ctx ends, it fails, and the agent must
+// not start the process. If the agent has started it already, the process is ended. Then, and if
+// the agent does not reply, the error is a *process.UnconfirmedError.
 func (p *agentProcess) awaitStart(ctx context.Context) (*agentProcess, error) {
 	p.agent.calls.Add(1)
 	var giveUp *time.Timer

@@ -16,13 +16,13 @@ import (
 var (
 	escapePage = soakreport.Page{
 		File: "escapes.md", Title: "Tools that try to outlive their timeout",
-		Text: `Sixteen calls ran at a time. Each was ended by its timeout when the tool had done what its style
-says. One call in five was ended at a random moment in its first eight milliseconds instead. *Left* counts the processes
-that still ran the tool's program when the call had ended, as /proc of the host shows them.
-*Overshoot* is the time from the deadline to the end of the call, including the grace of 2 s for
-tools that ignore TERM. *docker exec leaves* is the number of processes for each call of the same
-tool by ` + "`docker exec`" + `, 2 s after its client was ended by TERM and KILL. The styles are those of
-executor/hostiletest/testdata/hostile.c.`,
+		Text: `Sixteen calls ran at a time. Each was ended by its timeout when the tool had done what its
+style says. One call in five was ended at a random moment in its first eight milliseconds instead.
+*Left* counts the processes that still ran the tool's program when the call had ended, as /proc of
+the host shows them. *Overshoot* is the time from the deadline to the end of the call, including
+the grace of 2 s for tools that ignore TERM. *docker exec leaves* is the number of processes for
+each call of the same tool by ` + "`docker exec`" + `, 2 s after its client was ended by TERM and
+KILL. The styles are those of executor/hostiletest/testdata/hostile.c.`,
 		Target: "every call overshoots by less than the grace and the 5 s for KILL, and no process is " +
 			"left; only the engine's exec, used where no agent runs, cannot end what is left (counted)",
 		Columns: []string{
