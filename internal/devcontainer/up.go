@@ -1,7 +1,6 @@
 package devcontainer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dray-dev/dray"
 )
@@ -185,46 +183,4 @@ func UpEnv(environ []string) []string {
 		}
 	}
 	return env
-}
-
-// upAttempt is one Up, recorded so that its failure outlives the daemon.
-type upAttempt struct {
-	notes   UpAttemptStore
-	note    UpAttempt
-	replace bool // the container is incomplete
-}
-
-func beginAttempt(ctx context.Context, o UpOptions) (*upAttempt, error) {
-	loc, err := o.Approval.loc.canonical(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a := &upAttempt{notes: NewUpAttemptStore(o.State)}
-	last, failed, err := a.notes.last(loc)
-	if err != nil {
-		return nil, err
-	}
-	a.replace = failed && last.Incomplete(o.Container)
-	a.note = UpAttempt{
-		Workspace: loc.Workspace, Config: loc.Config, StartedAt: time.Now().UTC(),
-		Before: o.Container.ID,
-	}
-	if a.replace {
-		// Until the CLI has removed the container, it belongs to the last attempt.
-		a.note.Before, a.note.Container = "", o.Container.ID
-	}
-	return a, a.notes.put(a.note)
-}
-
-// end removes the record of an attempt that succeeded and completes that of a failed one.
-func (a *upAttempt) end(err error) error {
-	if err == nil {
-		return a.notes.forget(Location{a.note.Workspace, a.note.Config})
-	}
-	now := time.Now().UTC()
-	a.note.EndedAt, a.note.Message = &now, err.Error()
-	if failed, ok := errors.AsType[*upError](err); ok {
-		a.note.Container, a.note.Log = cmp.Or(failed.container, a.note.Container), failed.log
-	}
-	return a.notes.put(a.note)
 }

@@ -7,12 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
-	"time"
-
-	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/dray-dev/dray"
 )
@@ -149,92 +144,4 @@ func excerptOf(log []string) string {
 		size += len(log[from]) + 1
 	}
 	return strings.Join(log[from:], "\n")
-}
-
-// UpAttempt is an attempt to bring a workspace up that failed or that the daemon did not finish.
-type UpAttempt struct {
-	Workspace string    `json:"workspace"`
-	Config    string    `json:"config"`
-	StartedAt time.Time `json:"started_at"`
-	// EndedAt is nil if the daemon did not finish the attempt.
-	EndedAt *time.Time `json:"ended_at"`
-	// Before is the container that was complete at the start, Container the incomplete one that the
-	// attempt left, if known.
-	Before    string `json:"before"`
-	Container string `json:"container"`
-	Message   string `json:"message"`
-	// Log is the end of the CLI's log.
-	Log []string `json:"log"`
-}
-
-// Incomplete reports whether this attempt left the container: it may run, but not all of its
-// lifecycle commands succeeded. Containers that were created before or after the attempt are not.
-func (a UpAttempt) Incomplete(c ContainerInfo) bool {
-	if c.ID == "" || c.ID == a.Container {
-		return c.ID != ""
-	}
-	return c.ID != a.Before && c.Created.After(a.StartedAt) &&
-		(a.EndedAt == nil || !c.Created.After(*a.EndedAt))
-}
-
-// UpAttemptStore stores failed attempts in the state directory, one for each workspace and
-// configuration. A successful attempt removes its record.
-type UpAttemptStore struct {
-	dir string
-}
-
-// NewUpAttemptStore returns the store in the state directory.
-func NewUpAttemptStore(state string) UpAttemptStore {
-	return UpAttemptStore{dir: filepath.Join(state, "up")}
-}
-
-// Last returns the last attempt of a workspace if it failed. An incomplete container must not run
-// calls until Up has succeeded.
-func (s UpAttemptStore) Last(ctx context.Context, loc Location) (UpAttempt, bool, error) {
-	loc, err := loc.canonical(ctx)
-	if err != nil {
-		return UpAttempt{}, false, err
-	}
-	return s.last(loc)
-}
-
-func (s UpAttemptStore) last(loc Location) (UpAttempt, bool, error) {
-	text, err := os.ReadFile(s.path(loc))
-	if isAbsent(err) {
-		return UpAttempt{}, false, nil
-	}
-	var note UpAttempt
-	if err == nil {
-		err = jsonv2.Unmarshal(text, &note)
-	}
-	if err != nil {
-		return UpAttempt{}, false, fmt.Errorf("read the last attempt of devcontainer up, %s: %w",
-			s.path(loc), err)
-	}
-	return note, true, nil
-}
-
-func (s UpAttemptStore) put(note UpAttempt) error {
-	text, err := jsonv2.Marshal(note)
-	if err == nil {
-		err = os.MkdirAll(s.dir, 0o700)
-	}
-	if err == nil {
-		err = replaceFile(s.path(Location{note.Workspace, note.Config}), text)
-	}
-	if err != nil {
-		return fmt.Errorf("record the attempt: %w", err)
-	}
-	return nil
-}
-
-func (s UpAttemptStore) forget(loc Location) error {
-	if err := os.Remove(s.path(loc)); err != nil && !isAbsent(err) {
-		return fmt.Errorf("remove the record of the failed attempt: %w", err)
-	}
-	return nil
-}
-
-func (s UpAttemptStore) path(loc Location) string {
-	return filepath.Join(s.dir, loc.fileName()+".json")
 }
