@@ -364,9 +364,9 @@ func (p *agentProcess) Resize(size dray.TerminalSize) error {
 	return p.stream.Send(&wire.Request{Resize: &size})
 }
 
-// stopReportTimeout bounds the wait for the exit after the grace has passed. A supervisor and the
-// agent take at most 2.4 s, see executor/process.
-const stopReportTimeout = 2400 * time.Millisecond
+// stopReportTimeout bounds the wait for the exit after the grace has passed. It is longer than a
+// supervisor kills a fork bomb. A process that KILL does not end is reported long before.
+const stopReportTimeout = 15 * time.Second
 
 // Stop requests the end of all processes of the call. If the agent does not report it in time, Wait
 // returns agent_lost.

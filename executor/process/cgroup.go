@@ -59,8 +59,8 @@ func (c *Cgroup) addProc(pid int) bool {
 	return true
 }
 
-// KillAndWait kills all processes in the cgroup and blocks until it is empty, at most for timeout.
-// It returns the pids that are still there, in the reader's pid namespace. proven is false if they
+// KillAndWait kills all processes in the cgroup and blocks until it is empty, or until the number of
+// its members has not changed for timeout. It returns the pids that are still there, in the reader's pid namespace. proven is false if they
 // are not known.
 func (c *Cgroup) KillAndWait(timeout time.Duration) (survivors []int, proven bool) {
 	return c.KillAllAndWait(timeout, c.pids)
@@ -78,7 +78,7 @@ func (c *Cgroup) KillAllAndWait(timeout time.Duration,
 	if _, err := c.Kill.WriteAt([]byte("1"), 0); err != nil {
 		return nil, false
 	}
-	deadline := time.Now().Add(timeout)
+	begun, changed, last := time.Now(), time.Now(), 0
 	interval := 50 * time.Microsecond
 	// Polling is faster than waiting for cgroup.events to change, which the kernel signals at most
 	// every 10 ms (kernfs_notify).
@@ -89,10 +89,12 @@ func (c *Cgroup) KillAllAndWait(timeout time.Duration,
 			return nil, false
 		case !populated:
 			return nil, true
-		case time.Now().After(deadline):
+		case time.Since(changed) > timeout, time.Since(begun) > timeout+maxKillTimeout:
 			return members()
 		case checks >= kernelKillChecks:
-			killEach(members)
+			if n := killEach(members); n != last {
+				last, changed = n, time.Now()
+			}
 		}
 		time.Sleep(interval)
 		interval = min(2*interval, 10*time.Millisecond)
@@ -191,7 +193,7 @@ func (p *cgroupPool) killAndPut(c *Cgroup, clean bool) (survivors []int, proven 
 		return nil, false
 	}
 	if !clean {
-		if survivors, proven = c.KillAndWait(orphanKillTimeout); !proven || len(survivors) > 0 {
+		if survivors, proven = c.KillAndWait(killTimeout); !proven || len(survivors) > 0 {
 			c.Close()
 			return survivors, proven
 		}

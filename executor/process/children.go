@@ -44,14 +44,14 @@ func (c *childRegistry) remove(pid int) {
 }
 
 // killOrphans kills what killed supervisors left: all children of this program that are no
-// supervisors, with their descendants. It returns the pids that are still there after
-// orphanKillTimeout. proven is false where the children cannot be told from others, are not listed
+// supervisors, with their descendants. It returns the pids that KILL did not end within
+// killTimeout. proven is false where the children cannot be told from others, are not listed
 // by the kernel, or may be hidden from this program.
 func (c *childRegistry) killOrphans() (survivors []int, proven bool) {
 	if !c.subreaper || !childrenAreListed() {
 		return nil, false
 	}
-	deadline := time.Now().Add(orphanKillTimeout)
+	begun, changed, last := time.Now(), time.Now(), []int(nil)
 	interval := 200 * time.Microsecond
 	// the kernel's list may omit a child while others end, so it must be empty twice
 	for empty := 0; empty < 2; {
@@ -61,8 +61,12 @@ func (c *childRegistry) killOrphans() (survivors []int, proven bool) {
 			continue
 		}
 		empty = 0
-		if time.Now().After(deadline) {
-			return pidsOf(orphans), true
+		pids := pidsOf(orphans)
+		if !slices.Equal(pids, last) {
+			last, changed = pids, time.Now()
+		}
+		if time.Since(changed) > killTimeout || time.Since(begun) > maxKillTimeout {
+			return pids, true
 		}
 		killAndReap(orphans)
 		time.Sleep(interval)

@@ -245,7 +245,7 @@ func (p *Pool) recycleAfterFailure(s *supervisor, err error) {
 // waits for that in a goroutine, and kills the supervisor if it takes too long.
 func (p *Pool) release(s *supervisor) {
 	if p.forget(s) {
-		p.wg.Go(func() { p.waitSupervisor(s, 2*killTimeout) })
+		p.wg.Go(func() { p.waitSupervisor(s, maxKillTimeout+killTimeout) })
 	}
 }
 

@@ -260,7 +260,7 @@ type Exit struct {
 	Kept []int
 	// OOM is whether the kernel killed the leader because memory ran out.
 	OOM dray.OOM
-	// Survivors are the pids of processes that were still there 1.2 seconds after KILL.
+	// Survivors are the pids of processes that were still there a second or more after KILL.
 	Survivors []int
 	// Proven reports whether Survivors is complete: the kernel has reported that no descendant is
 	// left, or those that are left are listed.

@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -34,7 +35,9 @@ type supervisedCall struct {
 	killed       bool          // KILL was sent to the leader, or is due
 	killAt       time.Time     // when TERM is followed by KILL
 	nextKillAt   time.Time     // when KILL is sent again
-	killDeadline time.Time     // when killing is given up
+	firstKillAt  time.Time     // zero before
+	live         []int         // the last processes that were seen alive after KILL
+	changedAt    time.Time     // when others than live were seen
 	killRounds   int           // so far
 	killInterval time.Duration // after the last round
 	leftover     int
@@ -46,25 +49,24 @@ type supervisedCall struct {
 func newSupervisedCall(s *supervisorLoop, spec Spec, leader, pidfd, ooms int) *supervisedCall {
 	return &supervisedCall{
 		supervisorLoop: s, leader: leader, pidfd: pidfd, grace: spec.Grace, keep: spec.Keep,
-		ooms: ooms, killDeadline: never, watchAt: time.Now().Add(watchDelay),
+		ooms: ooms, watchAt: time.Now().Add(watchDelay),
 	}
 }
-
-var never = time.Unix(1<<40, 0)
 
 // watchDelay is the age at which a call starts to receive SIGCHLD. Orphans that ended before stay
 // zombies until then.
 const watchDelay = 20 * time.Millisecond
 
-// A call that is stopped is answered at most 2.5 s after its grace, whatever runs in it.
+// A process that stays after KILL is blocked in the kernel: the call ends without it, at most 2.5 s
+// after its grace. Processes that fork faster than they are killed are not given up so early.
 const (
-	// killTimeout bounds the wait of a supervisor for processes to end after KILL. A process that is
-	// still there then is blocked in the kernel.
-	killTimeout = 1200 * time.Millisecond
-	// reportTimeout bounds the wait of the pool for the report of that.
-	reportTimeout = killTimeout + 200*time.Millisecond
-	// orphanKillTimeout bounds the wait for what a killed supervisor left.
-	orphanKillTimeout = time.Second
+	// killTimeout is how long the same processes stay before they are given up.
+	killTimeout = time.Second
+	// maxKillTimeout bounds the time of KILL while processes end or are forked.
+	maxKillTimeout = 5 * time.Second
+	// reportTimeout bounds the time after the grace in which a supervisor must report. It is long
+	// enough for one that kills a fork bomb on a busy machine.
+	reportTimeout = 2 * maxKillTimeout
 )
 
 // Between two rounds of KILL the supervisor waits, longer each time. The first round finds most
@@ -162,19 +164,29 @@ func (r *supervisedCall) killIfDue(now time.Time) {
 	if !r.stopping || now.Before(r.killAt) {
 		return
 	}
-	if r.killDeadline.Equal(never) {
-		r.killDeadline = now.Add(killTimeout)
+	if r.firstKillAt.IsZero() {
+		r.firstKillAt = now
 	}
 	if now.Before(r.nextKillAt) {
 		return
 	}
 	r.nextKillAt = time.Now().Add(r.kill())
-	if now.After(r.killDeadline.Add(tracerTimeout - killTimeout)) {
-		live := liveDescendants()
-		r.tracerBlocked = len(live) == 0
-		if now.After(r.killDeadline) {
-			r.survivors = live
-		}
+	if now.Sub(r.firstKillAt) > tracerTimeout {
+		r.giveUpIfStuck(now)
+	}
+}
+
+// giveUpIfStuck ends the call if no process is left that runs, or if KILL does not end those that
+// do.
+func (r *supervisedCall) giveUpIfStuck(now time.Time) {
+	live := liveDescendants()
+	slices.Sort(live)
+	r.tracerBlocked = len(live) == 0
+	if !slices.Equal(live, r.live) {
+		r.live, r.changedAt = live, now
+	}
+	if now.Sub(r.changedAt) > killTimeout || now.Sub(r.firstKillAt) > maxKillTimeout {
+		r.survivors = live
 	}
 }
 
