@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,13 +103,6 @@ func (b *testContainer) agents(t testing.TB) []int {
 		}
 	}
 	return pids
-}
-
-// has reports whether a process in the given state has word in its command line.
-func (b *testContainer) has(t testing.TB, state, word string) bool {
-	t.Helper()
-	return slices.ContainsFunc(b.residents(t),
-		func(r resident) bool { return r.state == state && strings.Contains(r.command, word) })
 }
 
 // zombies returns the number of zombies.
