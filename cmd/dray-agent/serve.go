@@ -179,9 +179,10 @@ func (a *agent) serveCall(s *wire.Stream, start wire.Start) {
 	defer s.Close()
 	defer func() {
 		if v := recover(); v != nil {
-			fmt.Fprintf(os.Stderr, "dray-agent: panic: %v\n%s", v, debug.Stack())
+			text := fmt.Sprintf("panic in the agent: %v\n%s", v, debug.Stack())
+			fmt.Fprintln(os.Stderr, text)
 			s.SendLast(&wire.Reply{Failed: &wire.Failed{
-				Code: dray.CodeInternal, Message: fmt.Sprintf("panic in the agent: %v", v),
+				Code: dray.CodeInternal, Message: text,
 			}})
 		}
 	}()

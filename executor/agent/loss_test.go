@@ -21,6 +21,8 @@ func TestPanicIsLoggedUnderID(t *testing.T) {
 	log := zap.New(core)
 	for name, err := range map[string]error{
 		"in a goroutine": logging.RecoverPanics(log, "working", func() { panic("in a goroutine") }),
+		"in the agent": (&agentProcess{env: &environment{conn: connector{log: log}}}).
+			failedStart(&wire.Failed{Code: dray.CodeInternal, Message: "in the agent\nloss_test.go:1"}),
 		"in the connection": connector{log: log}.lossError(fmt.Errorf("read: %w",
 			&wire.PanicError{Value: "in the connection", Stack: []byte("loss_test.go")})),
 	} {

@@ -82,6 +82,9 @@ func (p *agentProcess) endAbandoned(ctx context.Context) error {
 	p.Stop(0)
 	exit, _ := p.Wait() // without its end the survivors are unknown
 	outputs.Wait()
+	if exit.Results != nil {
+		exit.Results.Remove()
+	}
 	return &process.UnconfirmedError{Err: context.Cause(ctx), Survivors: exit.Survivors}
 }
 
@@ -117,9 +120,9 @@ func (p *agentProcess) firstReply(ctx context.Context) (*wire.Started, error) {
 		case err != nil:
 			return nil, err
 		case reply.Failed != nil && reply.Failed.Code == dray.CodeAgentLost:
-			return nil, failedStart(reply.Failed)
+			return nil, p.failedStart(reply.Failed)
 		case reply.Failed != nil:
-			return nil, failedStartError{failedStart(reply.Failed)}
+			return nil, failedStartError{p.failedStart(reply.Failed)}
 		case reply.Started != nil:
 			return reply.Started, nil
 		case !reply.Ready || p.permit != nil || p.allowed:
@@ -276,7 +279,7 @@ func (p *agentProcess) decodeExit(b []byte) (*wire.Exited, error) {
 		return nil, err
 	}
 	if reply.Failed != nil {
-		return nil, failedStart(reply.Failed) // a panic after the start
+		return nil, p.failedStart(reply.Failed) // a panic after the start
 	}
 	x := reply.Exited
 	if x == nil || x.Code < 0 || x.Code > 255 || x.Signal < 0 || x.Signal > 64 ||
@@ -318,15 +321,20 @@ func truncateMessages(messages []string) []string {
 // startCodes are the codes with which an agent may fail a start.
 var startCodes = []dray.Code{
 	dray.CodeExecutableNotFound, dray.CodeNotExecutable, dray.CodeBadCwd, dray.CodeBadUser,
-	dray.CodeLimitExceeded, dray.CodeAgentLost, dray.CodeInternal,
+	dray.CodeLimitExceeded, dray.CodeAgentLost,
 }
 
-func failedStart(f *wire.Failed) error {
-	code := f.Code
+// failedStart returns the error of a failed start. A panic of the agent is logged under an id.
+func (p *agentProcess) failedStart(f *wire.Failed) error {
+	code, message := f.Code, truncateMessages([]string{f.Message})[0]
+	if code == dray.CodeInternal {
+		value, stack, _ := strings.Cut(message, "\n")
+		return logging.PanicError(p.env.conn.log, "serving the call in the container", value, []byte(stack))
+	}
 	if !slices.Contains(startCodes, code) {
 		code = dray.CodeAgentLost
 	}
-	return dray.Errorf(code, "%s", truncateMessages([]string{f.Message})[0]).
+	return dray.Errorf(code, "%s", message).
 		WithHint("%s", process.Hint(code))
 }
 
