@@ -246,13 +246,10 @@ func (t *lossTree) explain(err error) error {
 	return t.helper.env.conn.lossError(cause)
 }
 
-// defaultPath is the PATH of an exec in an image that sets none.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 // EngineEnv returns the variables that a Docker-compatible engine gives every exec, except HOME,
 // which depends on the user.
 func EngineEnv(c Container, terminal bool) []string {
-	env := []string{"PATH=" + defaultPath, "HOSTNAME=" + c.Hostname}
+	env := []string{"PATH=" + process.DefaultPath, "HOSTNAME=" + c.Hostname}
 	if terminal {
 		env = append(env, "TERM=xterm")
 	}

@@ -259,7 +259,7 @@ func openFiles(path, name string) (*files.Local, error) {
 	return local, nil
 }
 
-// variables returns the environment variables of a tool: those of the daemon only if the
+// variables returns the environment variables of a tool: those of the daemon, PATH too, only if the
 // configuration names them.
 func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, error) {
 	home, err := e.host.home(e.dir)
@@ -267,7 +267,7 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, er
 		return nil, err
 	}
 	vars := map[string]string{
-		"PATH": fixedPath, "HOME": home, "PWD": dir, "LANG": "C.UTF-8", "TERM": "dumb",
+		"PATH": process.DefaultPath, "HOME": home, "PWD": dir, "LANG": "C.UTF-8", "TERM": "dumb",
 	}
 	passed := []string{"LANG", "TERM", "TZ"}
 	if spec.Terminal != nil { // not the terminal of the daemon
@@ -293,10 +293,6 @@ func (e *environment) variables(dir string, spec dray.ProcessSpec) ([]string, er
 	}
 	return env, nil
 }
-
-// fixedPath is the PATH of tools, whatever the daemon's own is. host.env may name PATH to pass
-// that.
-const fixedPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // home returns the private HOME of a workspace, which it creates with mode 0700.
 func (h *Host) home(dir string) (string, error) {

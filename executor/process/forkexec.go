@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultPath is the PATH that execvp(3) uses if there is none.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// DefaultPath is the PATH that engines give a process in an image that sets none. Tools on the host
+// have it, and names are looked up in it where there is no PATH.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // start takes the permit, which is the last of the four fds, forks and executes. The new process
 // leads a session and a process group, and has the three other fds and no others.
@@ -69,7 +70,7 @@ func candidates(spec Spec) iter.Seq[string] {
 			return
 		}
 		var unusable []string
-		for _, dir := range filepath.SplitList(lookup(spec.Env, "PATH", defaultPath)) {
+		for _, dir := range filepath.SplitList(lookup(spec.Env, "PATH", DefaultPath)) {
 			path := filepath.Join(absolute(dir, spec.Dir), name)
 			info, err := os.Stat(path)
 			switch {
