@@ -464,7 +464,7 @@ Feature: A tool runs in the project's devcontainer
       Given the call request includes {"environment": "host", "env": {"MINE": "1"}}
       When I call the tool exec with {"argv": ["env"]}
       Then the call succeeds
-      And stdout contains exactly the variables "HOME LANG MINE PATH PWD TERM"
+      And stdout contains exactly the variables "DRAY_CALL_ID DRAY_RESULTS HOME LANG MINE PATH PWD TERM"
       And stdout does not contain "{secret}"
 
     @EX-06
