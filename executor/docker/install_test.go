@@ -16,27 +16,36 @@ var id = dray.ProcessSpec{Argv: []string{"id", "-u"}, Dir: "/"}
 
 func readOnly(_ *container.Config, h *container.HostConfig) { h.ReadonlyRootfs = true }
 
-// In a container with a read-only root file system the agent runs too, and a tool of another user
-// cannot replace its program (EX-15, EX-22).
+// In a container with a read-only root file system the agent runs too (EX-15, EX-22).
 func TestEnvironment_ReadOnlyRoot(t *testing.T) {
 	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {
 		t.Run(string(transport), func(t *testing.T) {
 			e := newEngine(t, transport)
-			c := runContainer(t, e, debian, readOnly)
-			env := environment(t, e, c, agent.Spec{User: "vscode"})
+			env := environment(t, e, runContainer(t, e, debian, readOnly), agent.Spec{User: "vscode"})
 			if got := env.Capabilities().Container; got.Transport != "agent" ||
 				got.Channel != string(transport) {
 				t.Errorf("by %s %s", got.Transport, got.Channel)
 			}
-			got := run(t, env, dray.ProcessSpec{Argv: []string{
-				"sh", "-c",
-				"ls /dev/.dray-agent; touch /dev/.dray-agent/x; rm -f /dev/.dray-agent/*; ls /dev/.dray-agent",
-			}, Dir: "/"}, "")
-			if names := strings.Fields(got.stdout); len(names) != 2 || names[0] != names[1] ||
-				strings.Count(got.stderr, "Permission denied") != 2 {
-				t.Errorf("got %+v", got)
-			}
+			checkProgramIsSafe(t, env, "/dev/.dray-agent")
 		})
+	}
+}
+
+// A tool of another user cannot replace the agent's program, or add one beside it (EX-15).
+func TestEnvironment_ProgramIsSafe(t *testing.T) {
+	e := newEngine(t, docker.TransportAuto)
+	env := environment(t, e, runContainer(t, e, debian, nil), agent.Spec{User: "vscode"})
+	checkProgramIsSafe(t, env, "/.dray-agent")
+}
+
+func checkProgramIsSafe(t *testing.T, env dray.Environment, dir string) {
+	t.Helper()
+	got := run(t, env, dray.ProcessSpec{Argv: []string{
+		"sh", "-c", `ls $0; touch $0/x; rm -f $0/*; mv $0 $0-2; ls $0; echo x >>$0/*`, dir,
+	}, Dir: "/"}, "")
+	if names := strings.Fields(got.stdout); len(names) != 2 || names[0] != names[1] ||
+		strings.Count(strings.ToLower(got.stderr), "denied") != 4 {
+		t.Errorf("got %+v", got)
 	}
 }
 
