@@ -329,7 +329,8 @@ func (p *agentProcess) failedStart(f *wire.Failed) error {
 	code, message := f.Code, truncateMessages([]string{f.Message})[0]
 	if code == dray.CodeInternal {
 		value, stack, _ := strings.Cut(message, "\n")
-		return logging.PanicError(p.env.conn.log, "serving the call in the container", value, []byte(stack))
+		return logging.PanicError(p.env.conn.log, "serving the call in the container", value,
+			[]byte(stack))
 	}
 	if !slices.Contains(startCodes, code) {
 		code = dray.CodeAgentLost
