@@ -22,6 +22,8 @@ type environment struct {
 	conn connector
 	caps dray.Capabilities
 	base wire.Start // what every start has in common
+
+	remoteEnv map[string]string
 }
 
 // sameUserWarning is given where root in the container lacks CAP_SETUID, CAP_SETGID or CAP_KILL.
@@ -33,7 +35,7 @@ const sameUserWarning = "root in this container cannot change users, so the agen
 // container_unavailable or engine_unavailable.
 func (p *Pool) Environment(ctx context.Context, c Container, spec Spec) (dray.Environment, error) {
 	spec.User = cmp.Or(spec.User, c.User)
-	e := &environment{pool: p, conn: p.connector(c)}
+	e := &environment{pool: p, conn: p.connector(c), remoteEnv: spec.RemoteEnv}
 	e.base = wire.Start{
 		User: spec.User, Groups: c.Groups, Dir: spec.WorkspaceFolder,
 		Env: EngineEnv(c, false), RemoteEnv: Assignments(spec.RemoteEnv),
@@ -69,6 +71,7 @@ func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pr
 	if err != nil {
 		return nil, err
 	}
+	p.warnings = append(p.warnings, OverriddenWarning(spec.Env, e.remoteEnv)...)
 	return p, nil
 }
 
@@ -273,4 +276,21 @@ func Assignments(vars map[string]string) []string {
 		out = append(out, name+"="+value)
 	}
 	return out
+}
+
+// OverriddenWarning warns of the variables of a call whose values remoteEnv replaces. It returns nil
+// if there are none.
+func OverriddenWarning(callEnv, remoteEnv map[string]string) []string {
+	var names []string
+	for name, value := range callEnv {
+		if remote, ok := remoteEnv[name]; ok && remote != value {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	slices.Sort(names)
+	return []string{"remoteEnv of the devcontainer takes precedence over these variables of the call: " +
+		strings.Join(names, ", ")}
 }

@@ -184,3 +184,35 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+// A warning names the variables of a call that remoteEnv replaces, without their values (EX-07).
+func TestOverriddenVariables(t *testing.T) {
+	for _, transport := range []docker.Transport{docker.TransportStdio, docker.TransportEngine} {
+		t.Run(string(transport), func(t *testing.T) {
+			e := newEngine(t, transport)
+			env := environment(t, e, runContainer(t, e, "dray-test/debian:latest", nil), agent.Spec{
+				User: "vscode", RemoteEnv: map[string]string{"A": "remote", "B": "remote", "SAME": "x"},
+			})
+			for want, vars := range map[string]map[string]string{
+				"variables of the call: A, B": {"B": "secret", "A": "secret", "SAME": "x", "MINE": "y"},
+				"":                            {"SAME": "x", "MINE": "y"},
+			} {
+				p, err := env.Start(t.Context(), dray.ProcessSpec{
+					Argv: []string{"sh", "-c", `test "$A$B" = remoteremote`}, Dir: "/", Env: vars,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = p.Stdin().Close()
+				if exit, err := p.Wait(); err != nil || exit.Code != 0 {
+					t.Errorf("%v, %v", exit, err)
+				}
+				warned := strings.Join(p.(interface{ Warnings() []string }).Warnings(), "\n")
+				if strings.Contains(warned, "secret") || want == "" && strings.Contains(warned, "remoteEnv") ||
+					!strings.HasSuffix(warned, want) {
+					t.Errorf("%v: the warnings are %q", vars, warned)
+				}
+			}
+		})
+	}
+}

@@ -68,7 +68,8 @@ func (e *execEnv) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Proces
 	if err != nil {
 		return nil, err
 	}
-	p.warnings = slices.Concat(warnings, e.engine.agents.Warnings(e.container))
+	p.warnings = slices.Concat(warnings, e.engine.agents.Warnings(e.container),
+		agent.OverriddenWarning(spec.Env, e.spec.RemoteEnv))
 	if spec.KeepLeftovers {
 		p.warnings = append(p.warnings,
 			"the engine's exec does not track leftover processes: they keep running and are not reported")
