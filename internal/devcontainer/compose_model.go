@@ -60,8 +60,8 @@ type composeQuery struct {
 	markers map[string]string
 }
 
-// model returns the model of the project. Compose gets a copy of the files that were read, because a
-// tool that runs in the container could replace a file by a device between the check and the use.
+// model returns the model of the project. Compose gets a copy of the files that were read, because
+// a tool that runs in the container could replace a file by a device between the check and the use.
 func (c *composeInputs) model(ctx context.Context, compose Compose) (m composeModel, err error) {
 	dir, err := makeRunDir(compose.State)
 	if err != nil {
@@ -114,8 +114,8 @@ func isMarked(name, value string) bool {
 }
 
 // setEnv sets env, with markers instead of the values of variables: restore replaces them in the
-// model by the names of the variables. So a changed value does not end the trust and is not shown. A
-// marker is a path if the value is.
+// model by the names of the variables. So a changed value does not end the trust and is not shown.
+// A marker is a path if the value is.
 func (q *composeQuery) setEnv() {
 	q.markers = map[string]string{}
 	for _, pair := range q.hostEnv {
@@ -265,8 +265,8 @@ func versionFirst(root *yaml.Node) {
 	}
 }
 
-// check fails if the model names a program of the host that compose would run, or a file of the host
-// that compose would read again.
+// check fails if the model names a program of the host that compose would run, or a file of the
+// host that compose would read again.
 func (m composeModel) check() error {
 	for name, service := range m.services() {
 		if service["provider"] != nil {

@@ -1,6 +1,6 @@
 // Package devcontainer implements devcontainers from files and labels. It does not call the engine:
-// callers pass what the engine reports of a container, and the functions that start docker compose and
-// the reference CLI.
+// callers pass what the engine reports of a container, and the functions that start docker compose
+// and the reference CLI.
 //
 //	Locate, FindWorkspace, Nearest   the workspace folder and its devcontainer.json
 //	Location.Match                   which of the engine's containers belongs to it

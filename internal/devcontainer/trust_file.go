@@ -148,7 +148,8 @@ func checkPrivate(file *os.File) error {
 	return nil
 }
 
-// lockBeside locks the file PATH.lock until unlock is called: a file that is replaced cannot be locked itself.
+// lockBeside locks the file PATH.lock until unlock is called: a file that is replaced cannot be
+// locked itself.
 func lockBeside(path string) (unlock func() error, err error) {
 	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC,
 		0o600)

@@ -54,7 +54,8 @@ type trustInputs struct {
 	folders map[string]bool
 	// features are the metadata of local features by their directory.
 	features map[string]entry
-	// sources are paths of the workspace that mounts may name, with what followSymlinks returns for them, sorted.
+	// sources are paths of the workspace that mounts may name, with what followSymlinks returns for
+	// them, sorted.
 	sources map[string][]string
 	// compose are the files of a compose project, nil for others, and model is what docker compose
 	// prints for them, after addModel.
@@ -112,8 +113,8 @@ func (f *trustInputs) failure() error {
 		WithHint("fix it, or add the folder to trust.workspaces")
 }
 
-// addModel adds the model of a compose project, with the Dockerfiles and the sources of mounts in it.
-// It runs docker compose.
+// addModel adds the model of a compose project, with the Dockerfiles and the sources of mounts in
+// it. It runs docker compose.
 func (f *trustInputs) addModel(ctx context.Context, compose Compose) error {
 	if f.compose == nil {
 		return nil

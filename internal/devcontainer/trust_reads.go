@@ -13,16 +13,16 @@ import (
 
 // Reads returns the paths of the trust inputs that `up` uses on the host, so that nobody may change
 // them between Approve and their use: files, directories, and the symlinks that lead to them. Files
-// that compose has read for its model are among them, though `up` uses the model. It is empty if the
-// workspace is always trusted.
+// that compose has read for its model are among them, though `up` uses the model. It is empty if
+// the workspace is always trusted.
 func (a Approval) Reads() []string { return a.reads }
 
-// Root returns the directory that contains what `up` mounts and reads, with symlinks resolved. It is
-// empty if the workspace is always trusted.
+// Root returns the directory that contains what `up` mounts and reads, with symlinks resolved. It
+// is empty if the workspace is always trusted.
 func (a Approval) Root() string { return a.root }
 
-// Owns reports whether a container is one of those that `up` of this approval creates or starts: that
-// of the workspace, or a service of its compose project.
+// Owns reports whether a container is one of those that `up` of this approval creates or starts:
+// that of the workspace, or a service of its compose project.
 func (a Approval) Owns(ctx context.Context, c ContainerInfo) bool {
 	if _, ok := a.loc.Match(ctx, []ContainerInfo{c}); ok {
 		return true
@@ -73,7 +73,8 @@ func (f *trustInputs) readsOnHost() bool {
 		}
 	}
 	return values["initializeCommand"] != nil || values["build"] != nil ||
-		values["dockerFile"] != nil || isCompose(values) || f.files[featureLockPath(f.loc.Config)] != "absent"
+		values["dockerFile"] != nil || isCompose(values) ||
+		f.files[featureLockPath(f.loc.Config)] != "absent"
 }
 
 // addSources adds the paths of the workspace among the words of mounts. The engine follows their
@@ -91,8 +92,8 @@ func (f *trustInputs) addSources(value any) {
 	}
 }
 
-// isHardLinked reports whether a file has a further hard link, by which a container that cannot reach
-// this path could change it.
+// isHardLinked reports whether a file has a further hard link, by which a container that cannot
+// reach this path could change it.
 func (f *trustInputs) isHardLinked(path string) bool {
 	stats, err := f.dir.StatAll(f.ctx, []string{path})
 	return err == nil && stats[0].Mode&syscall.S_IFMT == syscall.S_IFREG && stats[0].Nlink > 1
@@ -106,8 +107,9 @@ func (f *trustInputs) readlink(name string) (string, error) { return f.dir.Readl
 // maxSymlinks bounds the symlinks of a path, as the kernel does.
 const maxSymlinks = 40
 
-// followSymlinks returns the symlinks that an absolute path leads through, and last the path without
-// symlinks, which need not exist. Whoever can replace one of them decides where the path leads.
+// followSymlinks returns the symlinks that an absolute path leads through, and last the path
+// without symlinks, which need not exist. Whoever can replace one of them decides where the path
+// leads.
 func followSymlinks(readlink readlinkFunc, path string) []string {
 	var followed []string
 	for range maxSymlinks {

@@ -143,8 +143,8 @@ func (o UpOptions) run(
 	return m.follow(ctx, running)
 }
 
-// command returns the CLI's command. The CLI derives labels from --config and reads the configuration
-// from --override-config. It must not create a lock file, which is a trust input.
+// command returns the CLI's command. The CLI derives labels from --config and reads the
+// configuration from --override-config. It must not create a lock file, which is a trust input.
 func (o UpOptions) command(dirs upDirs, replace bool) Command {
 	loc := o.Approval.loc
 	argv := []string{

@@ -16,11 +16,11 @@ import (
 // write. By default the CLI uses a directory below TMPDIR whose name everybody knows: whoever
 // creates it first decides what the CLI reads back from it, such as mounts of compose services.
 type upDirs struct {
-	// run is removed after the `up`. It contains the file pinned, the trusted configuration, and tmp, the
-	// TMPDIR.
+	// run is removed after the `up`. It contains the file pinned, the trusted configuration, and tmp,
+	// the TMPDIR.
 	run, pinned, tmp string
-	// data contains the trusted compose project and the compose files that the CLI adds to it. Labels of
-	// the containers have their paths. The next `up` reads the files of the CLI again.
+	// data contains the trusted compose project and the compose files that the CLI adds to it. Labels
+	// of the containers have their paths. The next `up` reads the files of the CLI again.
 	data string
 }
 

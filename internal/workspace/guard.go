@@ -12,7 +12,8 @@ import (
 )
 
 // inputGuard keeps containers from changing what one `up` reads on the host. It guards from before
-// the inputs are hashed until the first container of the `up` starts: by then the CLI has read them.
+// the inputs are hashed until the first container of the `up` starts: by then the CLI has read
+// them.
 type inputGuard struct {
 	*upRunner
 
@@ -20,9 +21,9 @@ type inputGuard struct {
 }
 
 // run calls up, which approves again and runs the CLI, while the inputs are guarded. Before, it
-// stops the workspace's own containers that could change the inputs, and fails if another one could:
-// that one is not dray's to stop. When such a container is created or started meanwhile, it cancels
-// the context of up and returns why.
+// stops the workspace's own containers that could change the inputs, and fails if another one
+// could: that one is not dray's to stop. When such a container is created or started meanwhile, it
+// cancels the context of up and returns why.
 func (g inputGuard) run(ctx context.Context, own devcontainer.ContainerInfo,
 	progress func(phase, message string), up func(context.Context) (id string, err error),
 ) (string, error) {
@@ -137,8 +138,8 @@ func (g inputGuard) refusal(c devcontainer.ContainerInfo, state string) *dray.Er
 			"trust whatever it writes, add the folder to trust.workspaces", c.Name)
 }
 
-// folderLocks are locks of the folders from which an `up` reads its inputs. A lock excludes those of
-// the same folder and of folders below or above it: the container that the first `up` starts may
+// folderLocks are locks of the folders from which an `up` reads its inputs. A lock excludes those
+// of the same folder and of folders below or above it: the container that the first `up` starts may
 // have both mounted.
 type folderLocks struct {
 	mu     sync.Mutex

@@ -44,8 +44,8 @@ const (
 	composeMemory  = 2 << 30
 )
 
-// NewCompose returns a Compose that runs docker compose supervised, with the environment of `up` and
-// with copies of projects in the state directory. engine and local are as in upEnv.
+// NewCompose returns a Compose that runs docker compose supervised, with the environment of `up`
+// and with copies of projects in the state directory. engine and local are as in upEnv.
 func NewCompose(pool *process.Pool, state string, engine []string, local map[string]string,
 ) devcontainer.Compose {
 	return devcontainer.Compose{

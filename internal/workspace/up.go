@@ -208,7 +208,8 @@ func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return "", err
 	}
-	return inputGuard{u, approval}.run(ctx, found, progress, func(ctx context.Context) (string, error) {
+	guard := inputGuard{u, approval}
+	return guard.run(ctx, found, progress, func(ctx context.Context) (string, error) {
 		return u.runCLI(ctx, approval, found, progress)
 	})
 }
