@@ -59,9 +59,9 @@ func (c *Cgroup) addProc(pid int) bool {
 	return true
 }
 
-// KillAndWait kills all processes in the cgroup and blocks until it is empty, or until the number of
-// its members has not changed for timeout. It returns the pids that are still there, in the reader's pid namespace. proven is false if they
-// are not known.
+// KillAndWait kills all processes in the cgroup and blocks until it is empty, or until the number
+// of its members has not changed for timeout. It returns the pids that are still there, in the
+// reader's pid namespace. proven is false if they are not known.
 func (c *Cgroup) KillAndWait(timeout time.Duration) (survivors []int, proven bool) {
 	return c.KillAllAndWait(timeout, c.pids)
 }

@@ -100,8 +100,8 @@ type Listen struct {
 	// HolderUID is the daemon's user if it may not open the agent's fds. The agent then starts a
 	// process of that user, which holds the socket. 0 means that none is needed.
 	HolderUID int
-	// PrivatePIDs is set if the daemon has no pid in the agent's pid namespace. A peer with a pid there
-	// is then not the daemon.
+	// PrivatePIDs is set if the daemon has no pid in the agent's pid namespace. A peer with a pid
+	// there is then not the daemon.
 	PrivatePIDs bool
 }
 
