@@ -360,7 +360,7 @@ Feature: A tool runs in the project's devcontainer
 
     @EX-15
     Scenario: Without an agent the engine's exec is used, and the result has a warning
-      Given a container with a read-only root
+      Given a container where nothing can be installed
       When I call the tool exec with {"argv": ["sh", "-c", "echo here; exit 6"]}
       Then /exit_code is 6
       And stdout is "here\n"

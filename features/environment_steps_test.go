@@ -15,7 +15,9 @@ import (
 func (w *world) placeSteps(sc *godog.ScenarioContext) {
 	sc.Given(`^the workspace (\S+)$`, w.inWorkspace)
 	sc.Given(`^a separate container$`, func(ctx context.Context) error { return w.ownContainer(ctx) })
-	sc.Given(`^a container with a read-only root$`, func(ctx context.Context) error { return w.ownContainer(ctx, "--read-only") })
+	sc.Given(`^a container where nothing can be installed$`, func(ctx context.Context) error {
+		return w.ownContainer(ctx, "--read-only", "--tmpfs", "/dev/.dray-agent:ro")
+	})
 	sc.Given(`^a container with (\d+m) of memory$`, func(ctx context.Context, size string) error {
 		return w.ownContainer(ctx, "--memory", size, "--memory-swap", size)
 	})
