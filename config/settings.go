@@ -237,9 +237,13 @@ var settings = append(settingDefs{
 	},
 	{
 		"limits.timeout", positiveKind, "120s",
-		"timeout of calls and tools without their own; maximum `limits.max_timeout`",
+		"timeout of calls and tools without their own; maximum `limits.max_timeout`; " +
+			"on a terminal: time without input and output",
 	},
-	{"limits.max_timeout", positiveKind, "1h", "maximum timeout of a call or tool"},
+	{
+		"limits.max_timeout", positiveKind, "1h",
+		"maximum timeout of a call or tool, and of a terminal that is in use",
+	},
 	{"limits.idle_timeout", durationKind, "0s", "maximum time without output; 0 is no limit"},
 	{"limits.grace", durationKind, "2s", "time between TERM and KILL"},
 	{"limits.concurrent", countKind(1, maxConcurrent), "256", "maximum number of concurrent calls"},
