@@ -13,7 +13,7 @@ import (
 )
 
 // DefaultPath is the PATH that engines give a process in an image that sets none. Tools on the host
-// have it, and names are looked up in it where there is no PATH.
+// have it, and a name is looked up in it if PATH is not set.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // start takes the permit, which is the last of the four fds, forks and executes. The new process

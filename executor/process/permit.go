@@ -11,7 +11,7 @@ import (
 )
 
 // NewPermit returns an eventfd that allows one start. The supervisor takes it immediately before it
-// executes the program; whoever takes it before that prevents the start, also if the supervisor is
+// executes the program. A daemon that takes it first prevents the start, also if the supervisor is
 // stopped or slow at this moment. It is nonblocking.
 func NewPermit() (*os.File, error) {
 	fd, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)

@@ -111,18 +111,7 @@ services:
 				}
 				s := composeStore(t, dockerConfig)
 				mustTrust(t, s, loc)
-				for _, name := range test.free {
-					write(t, loc.Workspace, name, "changed")
-					wantTrusted(t, s, loc)
-				}
-				for _, name := range test.changes {
-					changeAndBack(t, filepath.Join(loc.Workspace, name),
-						func() { wantUntrusted(t, s, loc, "has changed since") })
-					wantTrusted(t, s, loc)
-					if t.Failed() {
-						t.Fatalf("at %s", name)
-					}
-				}
+				wantBound(t, s, loc, test.free, test.changes)
 				if _, err := s.Approve(t.Context(), loc); err != nil {
 					t.Error(err)
 				}

@@ -108,8 +108,8 @@ func (f *trustInputs) readlink(name string) (string, error) { return f.dir.Readl
 const maxSymlinks = 40
 
 // followSymlinks returns the symlinks that an absolute path leads through, and last the path
-// without symlinks, which need not exist. Whoever can replace one of them decides where the path
-// leads.
+// without symlinks, which need not exist. A program that can replace one of them decides where the
+// path leads.
 func followSymlinks(readlink readlinkFunc, path string) []string {
 	var followed []string
 	for range maxSymlinks {

@@ -96,19 +96,26 @@ func TestTrustEndsWhenInputChanges(t *testing.T) {
 			wantUntrusted(t, s, loc, "is not trusted")
 			mustTrust(t, s, loc)
 			wantTrusted(t, s, loc)
-			for _, name := range c.free {
-				write(t, loc.Workspace, name, "changed")
-				wantTrusted(t, s, loc)
-			}
-			for _, name := range c.changes {
-				changeAndBack(t, filepath.Join(loc.Workspace, name),
-					func() { wantUntrusted(t, s, loc, "has changed since") })
-				wantTrusted(t, s, loc)
-				if t.Failed() {
-					t.Fatalf("at %s", name)
-				}
-			}
+			wantBound(t, s, loc, c.free, c.changes)
 		})
+	}
+}
+
+// wantBound checks that a trusted configuration stays trusted when the files in free change, and is
+// not trusted while one of those in changes is changed.
+func wantBound(t *testing.T, s *TrustStore, loc Location, free, changes []string) {
+	t.Helper()
+	for _, name := range free {
+		write(t, loc.Workspace, name, "changed")
+		wantTrusted(t, s, loc)
+	}
+	for _, name := range changes {
+		changeAndBack(t, filepath.Join(loc.Workspace, name),
+			func() { wantUntrusted(t, s, loc, "has changed since") })
+		wantTrusted(t, s, loc)
+		if t.Failed() {
+			t.Fatalf("at %s", name)
+		}
 	}
 }
 

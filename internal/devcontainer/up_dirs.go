@@ -13,7 +13,7 @@ import (
 )
 
 // upDirs are the directories of one `up`, all below the state directory, where no other user can
-// write. By default the CLI uses a directory below TMPDIR whose name everybody knows: whoever
+// write. By default the CLI uses a directory below TMPDIR whose name everybody knows: a user who
 // creates it first decides what the CLI reads back from it, such as mounts of compose services.
 type upDirs struct {
 	// run is removed after the `up`. It contains the file pinned, the trusted configuration, and tmp,

@@ -8,8 +8,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// A failed pull is one message with image, reason and what to do, whoever pulls, and the attempts
-// of the CLI are no progress.
+// A failed pull is one message with image, reason and what to do, also if a build or compose pulls.
+// The attempts of the CLI are not progress.
 func TestUp_FailedPull(t *testing.T) {
 	t.Parallel()
 	const image = "dray.invalid/none:1"

@@ -264,7 +264,7 @@ func TestUp_BesideContainersOfTheRepository(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// but whoever can rename the folder decides what is mounted
+	// but a container that can rename the folder decides what is mounted
 	above := g.container("-v", g.parent+":/p", busybox, "sleep", "1000")
 	wantCode(t, "with a container of the folder above", g.up(), dray.CodeContainerUnavailable)
 	g.docker("rm", "-f", above)
