@@ -162,8 +162,8 @@ func (p *referenceEnv) asRoot(t *testing.T, argv ...string) string {
 	return out
 }
 
-// agentCgroup is the cgroup below the container's that the daemon, if it is root, makes for the agent
-// and its tools.
+// agentCgroup is the cgroup below the container's that the daemon, if it is root, makes for the
+// agent and its tools.
 var agentCgroup = regexp.MustCompile(`/dray-[a-z0-9]+/home$`)
 
 // callVariables are the variables that the reference does not set (EX-23).

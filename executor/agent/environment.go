@@ -278,8 +278,8 @@ func Assignments(vars map[string]string) []string {
 	return out
 }
 
-// OverriddenWarning warns of the variables of a call whose values remoteEnv replaces. It returns nil
-// if there are none.
+// OverriddenWarning warns of the variables of a call whose values remoteEnv replaces. It returns
+// nil if there are none.
 func OverriddenWarning(callEnv, remoteEnv map[string]string) []string {
 	var names []string
 	for name, value := range callEnv {
@@ -291,6 +291,6 @@ func OverriddenWarning(callEnv, remoteEnv map[string]string) []string {
 		return nil
 	}
 	slices.Sort(names)
-	return []string{"remoteEnv of the devcontainer takes precedence over these variables of the call: " +
-		strings.Join(names, ", ")}
+	return []string{"remoteEnv of the devcontainer takes precedence over these variables " +
+		"of the call: " + strings.Join(names, ", ")}
 }

@@ -207,7 +207,11 @@ func TestOverriddenVariables(t *testing.T) {
 				if exit, err := p.Wait(); err != nil || exit.Code != 0 {
 					t.Errorf("%v, %v", exit, err)
 				}
-				warned := strings.Join(p.(interface{ Warnings() []string }).Warnings(), "\n")
+				warner, ok := p.(interface{ Warnings() []string })
+				if !ok {
+					t.Fatalf("%T has no warnings", p)
+				}
+				warned := strings.Join(warner.Warnings(), "\n")
 				if strings.Contains(warned, "secret") || want == "" && strings.Contains(warned, "remoteEnv") ||
 					!strings.HasSuffix(warned, want) {
 					t.Errorf("%v: the warnings are %q", vars, warned)

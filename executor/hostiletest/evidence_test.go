@@ -65,7 +65,8 @@ func (s *tally) add(took time.Duration, left []int) {
 	s.left.Add(int64(len(left)))
 }
 
-// maxOvershoot is the grace of the published counts and the 2.5 s within which a call ends after it.
+// maxOvershoot is the grace of the published counts and the 2.5 s within which a call ends after
+// it.
 const maxOvershoot = 4500 * time.Millisecond
 
 // cells are those of escapePage and lossPage: calls, left, and the times.

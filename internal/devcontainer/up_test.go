@@ -307,7 +307,8 @@ func TestUpReplacesIncompleteContainer(t *testing.T) {
 	}
 	_ = up(failing, half)
 	runs("kept\nreplaced\n")
-	if note, found, _ := NewUpAttemptStore(o.State).Last(t.Context(), loc); !found || !note.Incomplete(half) {
+	note, found, _ := NewUpAttemptStore(o.State).Last(t.Context(), loc)
+	if !found || !note.Incomplete(half) {
 		t.Error("a container that failed twice counts as finished")
 	}
 	if err := up(succeeding, half); err != nil {

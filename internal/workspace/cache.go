@@ -123,6 +123,7 @@ func (m *Manager) environment(ctx context.Context, req request,
 	}
 	stamp, latest, err := trust.Stamp(ctx)
 	if err != nil || latest.After(begun.Add(-mtimeGranularity)) {
+		//nolint:nilerr // without a stamp the environment is only not cached
 		return env, nil // trust may have been evaluated before that change: not cached
 	}
 	m.cache.put(req.key(), &cachedEnv{
@@ -203,6 +204,7 @@ func (m *Manager) Nearest(ctx context.Context, dir, root string) (folder string,
 		filepath.Clean(folder) == filepath.Clean(dir) {
 		return folder, true // the usual case needs no engine
 	}
+	//nolint:contextcheck // other calls share the list and wait for it
 	labelled := m.labelledFolders()
 	return devcontainer.NearestWithKnown(ctx, dir, root, func(folder string) bool {
 		return labelled[folder] || m.used(folder)

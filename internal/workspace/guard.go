@@ -66,11 +66,11 @@ func (g inputGuard) watch(ctx context.Context, starts <-chan string,
 	cancel context.CancelCauseFunc,
 ) error {
 	err := g.checkStarts(ctx, starts)
-	if err == nil || ctx.Err() != nil { // done, and the engine's errors only follow from that
-		return nil
+	if err != nil && ctx.Err() == nil { // once ctx is done, the engine's errors follow from that
+		cancel(err)
+		return err
 	}
-	cancel(err)
-	return err
+	return nil
 }
 
 // stopWriters stops the containers of the workspace that could change the inputs, and fails for

@@ -88,7 +88,7 @@ func TestContainersOutliveState(t *testing.T) {
 			return state + "-moved", os.Rename(state, state+"-moved")
 		},
 		"of another user": func(state string) (string, error) {
-			return state + "-new", exec.Command("chown", "-R", "4711:4711", state).Run() //nolint:noctx // it ends soon
+			return state + "-new", exec.Command("chown", "-R", "4711:4711", state).Run()
 		},
 	}
 	for kind, config := range map[string]string{

@@ -57,6 +57,7 @@ current directory.
 		if err != nil {
 			return err
 		}
+		//nolint:contextcheck // it uses the context of cmd
 		call, err := flags.call(cmd, "exec", input)
 		if err != nil {
 			return err
@@ -210,6 +211,7 @@ and shell.
 		if err != nil {
 			return err
 		}
+		//nolint:contextcheck // it uses the context of cmd
 		call, err := flags.call(cmd, args[0], value)
 		if err != nil {
 			return err

@@ -39,6 +39,7 @@ func newRouteExplain(a *app) *cobra.Command {
 				return err
 			}
 		}
+		//nolint:contextcheck // it uses the context of cmd
 		call, err := flags.call(cmd, tool, value)
 		if err != nil {
 			return err
