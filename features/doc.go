@@ -16,6 +16,8 @@
 // TestReference runs the same commands through `devcontainer exec` and `dray exec`, and compares
 // the differences with docs/reference/devcontainer-compat.md.
 //
+// TestSoakRouteTable predicts, explains and executes every combination of routing rules.
+//
 // Every workspace is a directory of its test; containers and images are found by that directory and
 // removed with it.
 package features

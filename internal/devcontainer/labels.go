@@ -91,6 +91,9 @@ func (c ContainerInfo) isOwn(key string) bool {
 // Running reports whether processes can be started in the container.
 func (c ContainerInfo) Running() bool { return c.Status == "running" }
 
+// Paused reports whether its processes are suspended, until `docker unpause`.
+func (c ContainerInfo) Paused() bool { return c.Status == "paused" }
+
 // NotRunning returns the error of a call to a container that is not running.
 func (c ContainerInfo) NotRunning() error {
 	return dray.Errorf(dray.CodeContainerUnavailable, "container %s is %s", c.Name, c.Status).

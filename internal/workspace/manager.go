@@ -134,6 +134,9 @@ func (m *Manager) Check(ctx context.Context, route dray.Route, _ dray.Invocation
 	if err != nil || found && c.Running() {
 		return err
 	}
+	if found && c.Paused() {
+		return c.NotRunning()
+	}
 	_, err = m.trust.Approve(ctx, loc) // it would be brought up
 	return err
 }
@@ -218,9 +221,8 @@ func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
 	if found && c.Running() && !incomplete {
 		return c, nil
 	}
-	if found && c.Status == "paused" {
-		return c, dray.Errorf(dray.CodeContainerUnavailable, "container %s is paused", c.Name).
-			WithHint("run `docker unpause %s`", c.Name)
+	if found && c.Paused() {
+		return c, c.NotRunning() // `up` would wait for it
 	}
 	id, err := m.ups.up(ctx, loc, progress)
 	if err != nil {
