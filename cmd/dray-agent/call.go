@@ -70,12 +70,12 @@ func (c *call) allow() {
 	}
 }
 
-// started sets the process, and stops it if that was requested meanwhile.
-func (c *call) started(proc *process.Process, wanted bool) {
+// started sets the process, and stops it if the start was abandoned meanwhile.
+func (c *call) started(proc *process.Process) {
 	c.mu.Lock()
 	c.proc = proc
 	c.mu.Unlock()
-	if !wanted || c.ctx.Err() != nil {
+	if c.ctx.Err() != nil {
 		proc.Stop(0)
 	}
 }

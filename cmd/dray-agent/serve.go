@@ -192,8 +192,11 @@ func (a *agent) serveCall(s *wire.Stream, start wire.Start) {
 		return
 	}
 	defer proc.Stop(0) // it has ended, unless this function panics
-	started := s.Send(&wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: proc.warnings}})
-	c.started(proc.Process, started == nil)
+	c.started(proc.Process) // before the reply: the next request may be a signal or a stop with grace
+	reply := &wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: proc.warnings}}
+	if s.Send(reply) != nil {
+		proc.Stop(0)
+	}
 	a.proxyStreams(s, proc, !start.PassedFDs)
 }
 

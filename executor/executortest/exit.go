@@ -97,6 +97,13 @@ func testStop(t *testing.T, h Harness) {
 	if got.stdout != "term\n" || got.exit.Code != 9 {
 		t.Errorf("got %+v", got)
 	}
+	for range 20 { // the grace counts also immediately after the start
+		p := h.start(t, dray.ProcessSpec{Argv: []string{"sleep", "600"}})
+		p.Stop(10 * time.Second)
+		if got := collect(p); got.exit.Signal != syscall.SIGTERM {
+			t.Fatalf("got %+v, not TERM", got)
+		}
+	}
 }
 
 // escapes are scripts that print the pid of a process that tries to escape.
