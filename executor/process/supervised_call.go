@@ -37,7 +37,7 @@ type supervisedCall struct {
 	nextKillAt   time.Time     // when KILL is sent again
 	firstKillAt  time.Time     // zero before
 	live         []int         // the last processes that were seen alive after KILL
-	changedAt    time.Time     // when others than live were seen
+	changedAt    time.Time     // when a child was reaped, or others than live were seen
 	killRounds   int           // so far
 	killInterval time.Duration // after the last round
 	leftover     int
@@ -133,12 +133,20 @@ func (r *supervisedCall) reap() {
 			r.empty = true
 		case pid == 0:
 			return
-		case pid == r.leader:
-			r.ended, r.status = true, ws
-			r.oom = ws.Signaled() && ws.Signal() == unix.SIGKILL && !r.stopping && !r.killed &&
-				r.memory.read() > r.ooms
+		default:
+			r.reaped(pid, ws)
 		}
 	}
+}
+
+func (r *supervisedCall) reaped(pid int, ws syscall.WaitStatus) {
+	r.changedAt = time.Now()
+	if pid != r.leader {
+		return
+	}
+	r.ended, r.status = true, ws
+	r.oom = ws.Signaled() && ws.Signal() == unix.SIGKILL && !r.stopping && !r.killed &&
+		r.memory.read() > r.ooms
 }
 
 // stop sends TERM to all processes and schedules KILL after grace. If that has happened it can only
@@ -176,16 +184,22 @@ func (r *supervisedCall) killIfDue(now time.Time) {
 	}
 }
 
-// giveUpIfStuck ends the call if no process is left that runs, or if KILL does not end those that
-// do.
+// giveUpIfStuck ends the call if only zombies are left and none of them can be reaped, or if KILL
+// does not end what runs.
 func (r *supervisedCall) giveUpIfStuck(now time.Time) {
 	live := liveDescendants()
 	slices.Sort(live)
-	r.tracerBlocked = len(live) == 0
 	if !slices.Equal(live, r.live) {
 		r.live, r.changedAt = live, now
 	}
-	if now.Sub(r.changedAt) > killTimeout || now.Sub(r.firstKillAt) > maxKillTimeout {
+	stuck := now.Sub(r.changedAt)
+	if now.Sub(r.firstKillAt) > maxKillTimeout {
+		stuck = maxKillTimeout
+	}
+	switch {
+	case len(live) == 0:
+		r.tracerBlocked = stuck > tracerTimeout
+	case stuck > killTimeout:
 		r.survivors = live
 	}
 }
