@@ -136,10 +136,14 @@ type Exit struct {
 	Results *ResultsDir
 }
 
-// The variables of a process that belongs to a call (EX-23).
+// The variables of a process that belongs to a call (EX-23). Those of the context are set if it has
+// the id. The dray command reads them, so that a nested call has the same context (RT-10).
 const (
-	EnvCallID  = "DRAY_CALL_ID"
-	EnvResults = "DRAY_RESULTS"
+	EnvCallID    = "DRAY_CALL_ID"
+	EnvResults   = "DRAY_RESULTS"
+	EnvPlanID    = "DRAY_PLAN_ID"
+	EnvSessionID = "DRAY_SESSION_ID"
+	EnvSandboxID = "DRAY_SANDBOX_ID"
 )
 
 // ResultsDir is a directory with the result files of one process, which has ended.

@@ -77,8 +77,8 @@ type Invocation struct {
 	Principal string      `json:"principal"`
 }
 
-// CallContext identifies on whose behalf a call is made. It is recorded and not interpreted, except
-// that PlanID selects the configured routing of a plan.
+// CallContext identifies on whose behalf a call is made. Its ids are variables of the process
+// (EnvPlanID), and it is recorded. PlanID selects the configured routing and budget of a plan.
 type CallContext struct {
 	PlanID    string            `json:"plan_id,omitempty"`
 	SessionID string            `json:"session_id,omitempty"`

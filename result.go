@@ -64,6 +64,16 @@ type Result struct {
 	ExecDuration time.Duration
 }
 
+// Bytes returns what the call counts towards the budget of its plan: the bytes of stdout and
+// stderr, or of the structured output if that is longer, and the bytes that its sync wrote.
+func (r Result) Bytes() int64 {
+	n := max(r.Stdout.TotalBytes+r.Stderr.TotalBytes, int64(len(r.Output)))
+	if r.Metadata.Sync != nil {
+		n += r.Metadata.Sync.Bytes
+	}
+	return n
+}
+
 // Signal is a signal by name ("SIGKILL") and by its Linux number.
 type Signal struct {
 	Name   string `json:"name"`

@@ -189,7 +189,7 @@ func fallbackResult(res dray.Result, err error) dray.Result {
 const projectEnded = `UPDATE invocations SET
 	ended_seq = ?, status = ?, reason = ?, exit_code = ?, environment = ?,
 	container = ?, container_name = ?, container_id = ?, image = ?,
-	ended_at = ?, duration = ?, output_sha256 = ?, metadata_container = ?
+	ended_at = ?, duration = ?, bytes = ?, output_sha256 = ?, metadata_container = ?
 	WHERE id = ? AND status = 'running'`
 
 func (r *recorder) endEvent(inv dray.Invocation, res dray.Result) (*pendingEvent, error) {
@@ -212,7 +212,7 @@ func (r *recorder) endEvent(inv dray.Invocation, res dray.Result) (*pendingEvent
 			string(res.Status), nullString(string(res.Reason)), res.ExitCode,
 			nullString(string(res.Route.Environment)), nullString(res.Route.Container),
 			nullString(c.Name), nullString(c.ID), nullString(c.Image),
-			res.EndedAt.UnixNano(), res.Duration.Nanoseconds(), blob.name(),
+			res.EndedAt.UnixNano(), res.Duration.Nanoseconds(), res.Bytes(), blob.name(),
 			nullString(string(containerJSON)), inv.ID,
 		},
 	}, nil

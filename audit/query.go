@@ -35,7 +35,10 @@ type Query struct {
 	// Container is the name in the call or the configuration, or the engine's name or full id.
 	Container string
 	PlanID    string
-	Principal string
+	SessionID string
+	// LabelName is a label that calls must have, with LabelValue.
+	LabelName, LabelValue string
+	Principal             string
 	// Only restricts the result to these ids, nil does not. Except excludes ids.
 	Only, Except []string
 	// Since is the earliest start. Starts at or after Until are excluded.
@@ -209,7 +212,7 @@ func (q Query) statement() (selectQuery, error) {
 
 // whereClause is a list of conditions joined with AND.
 type whereClause struct {
-	text   bool // the query needs the bodies
+	bodies bool // the query needs them
 	clause []string
 	args   []any
 }
@@ -238,7 +241,7 @@ func (c whereClause) where() string {
 func (c whereClause) page(limit int) selectQuery {
 	var b strings.Builder
 	b.WriteString("SELECT i.started_at, i.seq FROM invocations i")
-	if c.text {
+	if c.bodies {
 		b.WriteString(" JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq")
 	}
 	b.WriteString(c.where())
@@ -255,6 +258,7 @@ func (q Query) conditions() (whereClause, error) {
 		{"reason", string(q.Reason), "exited"},
 		{"environment", string(q.Environment), "container"},
 		{"plan_id", q.PlanID, ""},
+		{"session_id", q.SessionID, ""},
 		{"principal", q.Principal, ""},
 	} {
 		c = c.equal("i."+f.column, f.value)
@@ -281,10 +285,15 @@ func (q Query) conditions() (whereClause, error) {
 		}
 		c = c.and("(i.started_at, i.seq) < (?, ?)", p.major, p.minor)
 	}
+	if q.LabelName != "" {
+		c = c.and("EXISTS (SELECT 1 FROM json_each("+validBody("b")+", '$.context.labels') "+
+			"WHERE key = ? AND value = ?)", q.LabelName, q.LabelValue)
+		c.bodies = true
+	}
 	if q.Text != "" {
 		like := "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Text) + "%"
 		c = c.and(textMatches(), slices.Repeat([]any{like}, strings.Count(textMatches(), "?"))...)
-		c.text = true
+		c.bodies = true
 	}
 	return c, nil
 }
@@ -307,13 +316,18 @@ func nanoseconds(t time.Time) int64 {
 	}
 }
 
+// validBody returns an expression for the body of an event. A damaged body counts as empty instead
+// of failing the query.
+func validBody(table string) string {
+	return fmt.Sprintf("CASE WHEN json_valid(%[1]s.body) THEN %[1]s.body ELSE '{}' END", table)
+}
+
 // textMatches returns the condition of a text search. It compares JSON values, not their encoding.
-// A damaged body counts as empty instead of failing the query.
 func textMatches() string {
 	const like = ` LIKE ? ESCAPE '\'`
 	tree := func(table, path string) string {
-		body := fmt.Sprintf("CASE WHEN json_valid(%[1]s.body) THEN %[1]s.body ELSE '{}' END", table)
-		return "EXISTS (SELECT 1 FROM json_tree(" + body + ", '" + path + "') WHERE atom" + like + ")"
+		return "EXISTS (SELECT 1 FROM json_tree(" + validBody(table) + ", '" + path + "') " +
+			"WHERE atom" + like + ")"
 	}
 	return "(" + strings.Join([]string{
 		"i.tool" + like, tree("b", "$.input"), tree("e", "$.error"), tree("e", "$.stdout.text"),

@@ -41,7 +41,9 @@ func library(t *testing.T) (s *Store, ids []string) {
 		1: {dray.Invocation{Tool: "shell"}, exited(1)},
 		2: {dray.Invocation{Tool: "exec", Principal: "uid:7"}, dray.Result{Reason: dray.ReasonTimeout}},
 		3: {
-			dray.Invocation{Tool: "exec", Context: dray.CallContext{PlanID: "plan"}},
+			dray.Invocation{Tool: "exec", Context: dray.CallContext{
+				PlanID: "plan", SessionID: "session", Labels: map[string]string{"team": "a%b:c", "x": ""},
+			}},
 			dray.Result{Route: dray.Route{Environment: dray.KindHost}},
 		},
 		4: {dray.Invocation{Tool: "exec"}, dray.Result{Route: dray.Route{
@@ -91,6 +93,12 @@ func TestFilters(t *testing.T) {
 		"container's id":      {Query{Container: strings.Repeat("c", 64)}, []int{5}},
 		"short container id":  {Query{Container: strings.Repeat("c", 12)}, nil},
 		"plan":                {Query{PlanID: "plan"}, []int{3}},
+		"session":             {Query{SessionID: "session"}, []int{3}},
+		"other session":       {Query{SessionID: "sessio_"}, nil},
+		"label":               {Query{LabelName: "team", LabelValue: "a%b:c"}, []int{3}},
+		"empty label":         {Query{LabelName: "x", Tool: "exec"}, []int{3}},
+		"label's other value": {Query{LabelName: "team", LabelValue: "a"}, nil},
+		"other label":         {Query{LabelName: "labels", LabelValue: "a%b:c"}, nil},
 		"principal":           {Query{Principal: "uid:7"}, []int{2}},
 		"since":               {Query{Since: second(6)}, []int{7, 6}},
 		"until":               {Query{Until: second(2)}, []int{1, 0}},
@@ -285,6 +293,7 @@ func TestFiltersUseIndexes(t *testing.T) {
 		"invocations_reason":      {Reason: dray.ReasonTimeout},
 		"invocations_environment": {Environment: dray.KindHost},
 		"invocations_plan":        {PlanID: "x"},
+		"invocations_session":     {SessionID: "x"},
 		"invocations_principal":   {Principal: "x"},
 	} {
 		for _, after := range []string{"", cursor} {

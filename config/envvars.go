@@ -27,9 +27,16 @@ func envVarName(key string) string {
 	return "DRAY_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
+// reservedVars are variables of other things than settings. Those of a call are set in its process,
+// which may use the dray command.
+var reservedVars = []string{
+	"DRAY_STATE", "DRAY_CONFIG", "DRAY_CALL_ID", "DRAY_RESULTS", "DRAY_PLAN_ID", "DRAY_SESSION_ID",
+	"DRAY_SANDBOX_ID",
+}
+
 // isReservedVar reports whether a variable is not that of a setting.
 func isReservedVar(name string) bool {
-	return name == "DRAY_STATE" || name == "DRAY_CONFIG" || strings.HasPrefix(name, "DRAY_TEST_")
+	return slices.Contains(reservedVars, name) || strings.HasPrefix(name, "DRAY_TEST_")
 }
 
 // IsVariable reports whether an environment variable configures the daemon.

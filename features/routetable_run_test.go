@@ -18,12 +18,12 @@ import (
 
 var routeTablePage = soakreport.Page{
 	File: "routing.md", Title: "Every combination of routing rules",
-	Text: `Each cell is a combination of what the call, the plan, the project and the tool say, whether the
-workspace has a devcontainer, and the state of the containers. *Explained* counts the cells for which
-POST /v1/route gave the predicted rule, environment and error. *Executed* counts the calls; cells that
-differ only in levels below the deciding one share a call. *Other* counts cells that were explained or
-executed differently. *On the host* counts files that only a run on the host can leave, in calls that
-no rule sends to the host.`,
+	Text: `Each cell is a combination of what the call, the plan, the project and the tool say, whether
+the workspace has a devcontainer, and the state of the containers. *Explained* counts the cells for
+which POST /v1/route gave the predicted rule, environment and error. *Executed* counts the calls;
+cells that differ only in levels below the deciding one share a call. *Other* counts cells that were
+explained or executed differently. *On the host* counts files that only a run on the host can leave,
+in calls that no rule sends to the host.`,
 	Target:  "no other, none on the host",
 	Columns: []string{"containers", "cells", "explained", "executed", "other", "on the host"},
 	Key:     1, Setup: func() string { return "nine configurations; busybox containers" },

@@ -71,6 +71,22 @@ Feature: Routing
     And /route/container is "labelled"
     And /metadata/container/id is "{box}"
 
+  @RT-10
+  Scenario Outline: The context of a call reaches its process and the audit log
+    When I send the call request {"tool": "exec", "input": {"argv": ["sh", "-c", "echo $DRAY_PLAN_ID $DRAY_SESSION_ID $DRAY_SANDBOX_ID"]}, <call>, "env": {"DRAY_PLAN_ID": "mine", "DRAY_SESSION_ID": "mine"}, "context": {"plan_id": "p 1", "session_id": "<session>", "sandbox_id": "b", "labels": {"team": "a:b"}}}
+    Then the call succeeds
+    And stdout is "p 1 <session> b\n"
+    When I send GET /v1/invocations?plan_id=p%201&session_id=<session>&label=team:a:b
+    Then /items/0/context is {"plan_id": "p 1", "session_id": "<session>", "sandbox_id": "b", "labels": {"team": "a:b"}}
+    And /items/1 is absent
+    When I send GET /v1/invocations?session_id=<session>&label=team:a
+    Then /items is []
+
+    Examples:
+      | call                                            | session |
+      | "container": "box"                              | s-box   |
+      | "cwd": "{root}/plain", "environment": "host"    | s-host  |
+
   @RT-01
   Scenario: A run on the host outside every root is denied
     When I send the call request {"tool": "exec", "input": {"argv": ["touch", "{root}/ran"]}, "cwd": "/usr", "environment": "host"}

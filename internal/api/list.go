@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -18,8 +19,9 @@ const (
 	defaultLimit = 50
 	maxLimit     = 1000
 
-	maxIDParam   = 256  // bytes of plan_id
-	maxTextParam = 1024 // bytes of q and cursor
+	maxIDParam    = 256  // bytes of plan_id and session_id
+	maxTextParam  = 1024 // bytes of q and cursor
+	maxLabelParam = 1281 // bytes of label: a name of 256, a colon and a value of 1024
 )
 
 // lists serves the pages of the audit log.
@@ -91,6 +93,7 @@ func parseListQuery(values url.Values) (audit.Query, error) {
 			dray.KindHost, dray.KindContainer),
 		Container: validate.ContainerName(&v, "container", values.Get("container")),
 		PlanID:    values.Get("plan_id"),
+		SessionID: values.Get("session_id"),
 		Principal: values.Get("principal"),
 		Since:     parseTimeParam(&v, "since", values.Get("since")),
 		Until:     parseTimeParam(&v, "until", values.Get("until")),
@@ -101,10 +104,25 @@ func parseListQuery(values url.Values) (audit.Query, error) {
 	if t := values.Get("tool"); t != "" {
 		q.Tool = validate.ToolName(&v, "tool", t)
 	}
+	q.LabelName, q.LabelValue = parseLabel(&v, values.Get("label"))
 	validate.Text(&v, "plan_id", q.PlanID, maxIDParam)
+	validate.Text(&v, "session_id", q.SessionID, maxIDParam)
 	validate.Text(&v, "q", q.Text, maxTextParam)
 	validate.Text(&v, "cursor", q.Cursor, maxTextParam)
 	return q, v.ParamErr()
+}
+
+// parseLabel returns the parts of a label K:V. The name ends at the first colon.
+func parseLabel(v *validate.Violations, text string) (name, value string) {
+	if text == "" {
+		return "", ""
+	}
+	validate.Text(v, "label", text, maxLabelParam)
+	name, value, ok := strings.Cut(text, ":")
+	if !ok || name == "" {
+		v.Add("label", "%q is not a name and a value, such as team:ci", validate.Quote(text))
+	}
+	return name, value
 }
 
 func parseTimeParam(v *validate.Violations, name, text string) time.Time {

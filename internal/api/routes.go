@@ -106,6 +106,8 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			query("environment", "host or container.").
 			query("container", "A container's name or id.").
 			query("plan_id", "The plan of the call's context.").
+			query("session_id", "The session of the call's context.").
+			query("label", "A label of the call's context, as NAME:VALUE.").
 			query("principal", "The caller; calls of others are not listed.").
 			query("since", "Started at this time or later (RFC 3339).").
 			query("until", "Started before this time (RFC 3339).").

@@ -43,6 +43,7 @@ type Call struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitzero"`
 	// LocalEnv contains the caller's values of the ${localEnv:X} in the workspace's configuration.
 	LocalEnv map[string]string `json:"local_env,omitempty"`
+	Context  dray.CallContext  `json:"context,omitzero"`
 }
 
 // Page is a page of a list. NextCursor is empty on the last page.

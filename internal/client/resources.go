@@ -55,6 +55,7 @@ type Sync struct {
 	// Direction is ToHost by default.
 	Direction Direction         `json:"direction,omitzero"`
 	LocalEnv  map[string]string `json:"local_env,omitempty"`
+	Context   dray.CallContext  `json:"context,omitzero"`
 }
 
 // Sync starts a sync, which is a call of the tool sync, and returns its events. Cancelling ctx or

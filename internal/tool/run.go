@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 
@@ -66,7 +67,7 @@ func (r *Registry) start(ctx context.Context, call dray.Call, argv []string, std
 ) (executor.Outcome, error) {
 	inv := call.Invocation
 	spec := dray.ProcessSpec{
-		Argv: argv, Env: inv.Env, Dir: call.WorkDir, Terminal: inv.Terminal,
+		Argv: argv, Env: withContext(inv), Dir: call.WorkDir, Terminal: inv.Terminal,
 		KeepLeftovers: inv.Leftovers == dray.KeepLeftovers, CallID: inv.ID,
 	}
 	opts := executor.Options{
@@ -74,6 +75,27 @@ func (r *Registry) start(ctx context.Context, call dray.Call, argv []string, std
 		Idle: cmp.Or(inv.IdleTimeout, r.IdleTimeout),
 	}
 	return r.Processes.Run(ctx, call.Environment, spec, opts, sink)
+}
+
+// withContext returns the variables of a call with those of its context, which the call cannot
+// replace.
+func withContext(inv dray.Invocation) map[string]string {
+	env := inv.Env
+	for _, v := range [][2]string{
+		{dray.EnvPlanID, inv.Context.PlanID},
+		{dray.EnvSessionID, inv.Context.SessionID},
+		{dray.EnvSandboxID, inv.Context.SandboxID},
+	} {
+		if v[1] == "" {
+			continue
+		}
+		env = maps.Clone(env) // the record has the caller's
+		if env == nil {
+			env = map[string]string{}
+		}
+		env[v[0]] = v[1]
+	}
+	return env
 }
 
 // withOutput reads stdout as the output of a tool, whichever way the call ended (CA-06). A process

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,6 +65,13 @@ func filterFlags(cmd *cobra.Command, what string, flags []filterFlag) func() (ur
 			if cmd.Flags().Changed(f.flag) {
 				query.Set(f.parameter, cmd.Flags().Lookup(f.flag).Value.String())
 			}
+		}
+		if label := query.Get("label"); label != "" {
+			name, value, ok := strings.Cut(label, "=")
+			if !ok || name == "" {
+				return nil, usagef("invalid value %q for --label", label).WithHint("use the form K=V")
+			}
+			query.Set("label", name+":"+value)
 		}
 		for _, name := range []string{"since", "until"} {
 			if !query.Has(name) {
@@ -139,6 +147,8 @@ func newAuditList(a *app) *cobra.Command {
 		{"environment", "environment", "only calls that ran in this `kind`: host or container"},
 		{"container", "container", "only calls in this `container`"},
 		{"plan", "plan_id", "only calls of this plan `id`"},
+		{"session", "session_id", "only calls of this session `id`"},
+		{"label", "label", "only calls with the label `K=V`"},
 		{
 			"since", "since", "only calls since this `time`: a duration such as 2h or 1d, or " +
 				"YYYY-MM-DD[THH:MM:SS], in local time or with an offset",

@@ -30,6 +30,8 @@ type callFlags struct {
 	leftovers                 string
 	rewrite, noRewrite        bool
 	sync                      []string
+	plan, session             string
+	labels                    []string
 }
 
 func addWorkspaceFlag(cmd *cobra.Command, value *string) {
@@ -45,6 +47,8 @@ func (f *callFlags) addTarget(cmd *cobra.Command) {
 	flags.BoolVar(&f.host, "host", false, "run on the host")
 	flags.StringVar(&f.cwd, "cwd", "", "working `directory` (default: the current one)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "set the environment variable `K=V` (repeatable)")
+	flags.StringVar(&f.plan, "plan", "",
+		"`id` of the plan, whose routing and budget apply (default: $DRAY_PLAN_ID)")
 }
 
 // add adds all flags of a command that makes a call.
@@ -56,6 +60,8 @@ func (f *callFlags) add(cmd *cobra.Command) {
 		"what happens to processes left running when the tool exits, a `mode`: kill (default) or keep")
 	flags.BoolVar(&f.rewrite, "rewrite", false, "rewrite container paths in text output to host paths")
 	flags.BoolVar(&f.noRewrite, "no-rewrite", false, "do not rewrite paths in text output")
+	flags.StringVar(&f.session, "session", "", "`id` of the session (default: $DRAY_SESSION_ID)")
+	flags.StringArrayVar(&f.labels, "label", nil, "record the label `K=V` with the call (repeatable)")
 	flags.StringArrayVar(&f.sync, "sync", nil,
 		"copy this file or directory to the host when the call ends: a host or container `path`, "+
 			"relative to the working directory (repeatable)")
@@ -86,7 +92,11 @@ func (f *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value,
 	case cmd.Flags().Changed("timeout") && f.timeout <= 0:
 		return call, usagef("--timeout %s is not positive", f.timeout)
 	}
-	if err := f.setEnv(&call); err != nil {
+	var err error
+	if call.Env, err = parsePairs("--env", f.env); err != nil {
+		return call, err
+	}
+	if call.Context, err = f.context(); err != nil {
 		return call, err
 	}
 	if err := f.resolvePaths(cmd.Context(), &call); err != nil {
@@ -95,18 +105,45 @@ func (f *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value,
 	return call, checkUTF8(call)
 }
 
-func (f *callFlags) setEnv(call *client.Call) error {
-	for _, pair := range f.env {
-		name, value, ok := strings.Cut(pair, "=")
+// parsePairs returns the values K=V of a flag.
+func parsePairs(flag string, values []string) (map[string]string, error) {
+	var pairs map[string]string
+	for _, text := range values {
+		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
-			return usagef("invalid value %q for --env", pair).WithHint("use the form K=V")
+			return nil, usagef("invalid value %q for %s", text, flag).WithHint("use the form K=V")
 		}
-		if call.Env == nil {
-			call.Env = map[string]string{}
+		if pairs == nil {
+			pairs = map[string]string{}
 		}
-		call.Env[name] = value
+		pairs[name] = value
 	}
-	return nil
+	return pairs, nil
+}
+
+// context returns the context of a call: that of the flags, else of the environment.
+func (f *callFlags) context() (dray.CallContext, error) {
+	context, err := contextOf(f.plan)
+	if err != nil {
+		return context, err
+	}
+	context.SessionID = cmp.Or(f.session, context.SessionID)
+	context.Labels, err = parsePairs("--label", f.labels)
+	return context, err
+}
+
+// contextOf returns the context that the environment gives to a call of a plan, "" for that of the
+// environment. A tool that calls dray stays within its own plan (RT-10).
+func contextOf(plan string) (dray.CallContext, error) {
+	outer, nested := os.Getenv(dray.EnvPlanID), os.Getenv(dray.EnvCallID) != ""
+	if nested && outer != "" && plan != "" && plan != outer {
+		return dray.CallContext{}, usagef("--plan %q: this command runs in a call of plan %q", plan,
+			outer).WithHint("omit --plan: a nested call belongs to the plan of the call around it")
+	}
+	return dray.CallContext{
+		PlanID: cmp.Or(plan, outer), SessionID: os.Getenv(dray.EnvSessionID),
+		SandboxID: os.Getenv(dray.EnvSandboxID),
+	}, nil
 }
 
 // resolvePaths sets the workspace and the working directory. With --container the workspace of the
@@ -149,8 +186,11 @@ func absolute(dir, path string) string {
 // change what runs.
 func checkUTF8(call client.Call) error {
 	texts := append([]string{call.Workspace, call.Container, call.Cwd}, call.Sync...)
-	for k, v := range call.Env {
-		texts = append(texts, k, v)
+	texts = append(texts, call.Context.PlanID, call.Context.SessionID, call.Context.SandboxID)
+	for _, pairs := range []map[string]string{call.Env, call.Context.Labels} {
+		for k, v := range pairs {
+			texts = append(texts, k, v)
+		}
 	}
 	for _, s := range texts {
 		if !utf8.ValidString(s) {

@@ -82,6 +82,9 @@ func (f syncFlags) request(ctx context.Context, paths []string) (client.Sync, er
 		}
 		s.LocalEnv = localEnv(ctx, s.Workspace)
 	}
+	if s.Context, err = contextOf(""); err != nil {
+		return s, err
+	}
 	s.Paths, err = f.paths(paths, current, s.Workspace)
 	return s, err
 }
