@@ -8,8 +8,8 @@ import (
 // Status is the state of an invocation.
 type Status string
 
-// The statuses. A call is succeeded exactly if its reason is exited, its exit code is 0 and its
-// output is valid.
+// The statuses. A call is succeeded exactly if its reason is exited, its exit code means success
+// (0, unless the tool names others), and its output is valid.
 const (
 	StatusQueued    Status = "queued"
 	StatusRunning   Status = "running"
@@ -44,6 +44,8 @@ type Result struct {
 	Reason Reason
 	// ExitCode is set exactly if Reason is exited.
 	ExitCode *int
+	// ExitAccepted reports that the tool declares the exit code as success, although it is not 0.
+	ExitAccepted bool
 	// Signal is set exactly if Reason is signalled.
 	Signal *Signal
 	// Output is the tool's structured result; exec and shell have none.
@@ -264,8 +266,8 @@ func (r Record) WithResult(res Result) Record {
 
 // NormalizeResult returns the final result of an Executor's results. An error becomes a failed
 // result with the reason that follows from its code. A result is succeeded exactly if its reason is
-// exited, its exit code is 0 and it has no error. A failed result always has an error, whose
-// message may be empty.
+// exited, its exit code is 0 or accepted, and it has no error. A failed result always has an error,
+// whose message may be empty.
 func NormalizeResult(res Result, err error) Result {
 	if err != nil {
 		res.Error = AsError(err)
@@ -278,7 +280,8 @@ func NormalizeResult(res Result, err error) Result {
 			*s = emptyStream
 		}
 	}
-	ok := res.Error == nil && res.Reason == ReasonExited && res.ExitCode != nil && *res.ExitCode == 0
+	ok := res.Error == nil && res.Reason == ReasonExited && res.ExitCode != nil &&
+		(*res.ExitCode == 0 || res.ExitAccepted)
 	res.Status = StatusFailed
 	if ok {
 		res.Status = StatusSucceeded

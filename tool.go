@@ -29,6 +29,10 @@ type Tool struct {
 	// Results are the files and directories that are fetched when a call ends: absolute, or relative
 	// to the working directory of the call.
 	Results []string
+	// InWorkspace makes the workspace folder the working directory of every call.
+	InWorkspace bool
+	// Idempotent reports whether repeating a call has no further effect.
+	Idempotent bool
 	// AcceptsStdin reports whether a call may bring a stdin or a terminal.
 	AcceptsStdin bool
 	// StartsProcess reports whether a call starts a process. Other tools work on files.

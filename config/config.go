@@ -207,12 +207,23 @@ const (
 	EnvironmentSpecific  Environment = "specific"
 )
 
-// Tool is a command tool: a program that receives its input as JSON on stdin.
+// Tool is a command tool: a program that receives its input as arguments or as JSON on stdin.
 type Tool struct {
 	Name        string
 	Description string
-	// Argv has at least one element; the first is not empty.
+	// Argv has at least one element; the first is not empty. Elements may contain ${input.NAME}, which
+	// may be invalid.
 	Argv []string
+	// Stdin is "input", "none", or empty: none if Argv takes a value of the input, else input.
+	Stdin string
+	// Env are variables of the process. They may be secrets.
+	Env map[string]string
+	// Cwd is "workspace", or "caller" or empty for the working directory of the call.
+	Cwd string
+	// SuccessCodes are the exit codes of a call that succeeded, from 0 to 255; empty is 0.
+	SuccessCodes []int
+	// Idempotent says that repeating a call has no further effect.
+	Idempotent bool
 	// InputSchema and OutputSchema are JSON objects with the keys and numbers of the file; nil if the
 	// file has none. They may be invalid as schemas.
 	InputSchema  json.RawMessage

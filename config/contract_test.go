@@ -26,7 +26,8 @@ containers.c.workspace containers.c.config containers.c.service containers.c.id 
 containers.c.mappings
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment
 tools.capabilities tools.timeout tools.output
-tools.mapping tools.idempotent tools.results tools.rewrite_text tool_dirs
+tools.mapping tools.idempotent tools.results tools.rewrite_text tools.stdin tools.env tools.cwd
+tools.success_codes tool_dirs
 audit.on_failure audit.keep audit.redact.patterns audit.redact.env retry.attempts retry.budget
 breaker.failures breaker.open
 policy.approval_lifetime trust.workspaces`
@@ -46,7 +47,8 @@ containers.c.workspace containers.c.config containers.c.service containers.c.id 
 containers.c.mappings
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment
 tools.timeout tools.output tools.mapping
-tools.results tools.rewrite_text trust.workspaces`
+tools.idempotent tools.results tools.rewrite_text tools.stdin tools.env tools.cwd
+tools.success_codes trust.workspaces`
 
 // nested returns a key with a value in YAML: {a: {b: value}} for a.b, with elements of tools in a
 // list.
@@ -189,14 +191,5 @@ func TestLongValuesAreTruncated(t *testing.T) {
 	m := source{file: "limits: {grace: " + strings.Repeat("x", 5000) + "}"}.diagnostics(t)[0]
 	if len(m.String()) > 300 {
 		t.Errorf("the error has %d bytes", len(m.String()))
-	}
-}
-
-// A placeholder that is not supported yet is refused by its position, not passed on as text.
-func TestPlaceholdersInArgvAreRefused(t *testing.T) {
-	_, err := source{file: "tools: [{name: t, argv: [cat, 'a${input.x}']}]"}.load()
-	if err == nil || !strings.Contains(err.Error(), "tools[0].argv[1]") ||
-		!strings.Contains(err.Error(), "not supported yet") {
-		t.Errorf("got %v", err)
 	}
 }

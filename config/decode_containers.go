@@ -29,6 +29,9 @@ func (d *decoder) object(v value, keys settingDefs, into any) {
 		case !s.supported():
 			d.add(unsupported(f.origin, f.value.key))
 		default:
+			if s.kind.secret {
+				f.value = f.value.hidden()
+			}
 			s.decode(d, f.value, reflect.ValueOf(into).Elem())
 		}
 	}

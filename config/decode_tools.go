@@ -93,13 +93,26 @@ func (r valueReader) argv(v value) []string {
 	if len(argv) > 0 && v.items[0].shape == scalar && v.items[0].text == "" {
 		r.addValue(v.items[0], "is not a program", "write the program's name or path first")
 	}
-	for i, arg := range argv {
-		if strings.Contains(arg, "${input.") {
-			r.addValue(v.items[i], "takes a value of the input, which is not supported yet",
-				"read the input, a JSON object, from stdin")
-		}
-	}
 	return argv
+}
+
+// maxExitCode is the largest exit code of a process.
+const maxExitCode = 255
+
+func (r valueReader) exitCodes(v value) []int {
+	r.recordOrigin(v)
+	if v.shape != list {
+		r.addValue(v, v.kindMismatch("a list of exit codes"), "write for instance [0, 1]")
+		return nil
+	}
+	if len(v.items) == 0 {
+		r.addValue(v, "is empty, so no call could succeed", "write for instance [0, 1]")
+	}
+	var codes []int
+	for _, item := range v.items {
+		codes = append(codes, r.count(item, 0, maxExitCode))
+	}
+	return codes
 }
 
 // asArgv returns a command line as a list if a shell would only split it at spaces.

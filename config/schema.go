@@ -134,7 +134,11 @@ var (
 		Type: "string", Pattern: `^([^/*?[\x00]+/)*[^/*?[\x00]+$`,
 		Not: &schema{Pattern: `(^|/)\.{1,2}(/|$)`},
 	}
-	argvSchema = &schema{Type: "array", Items: textKind.schema, MinItems: 1}
+	argvSchema      = &schema{Type: "array", Items: textKind.schema, MinItems: 1}
+	exitCodesSchema = &schema{
+		Type: "array", MinItems: 1,
+		Items: &schema{Type: "integer", Minimum: new(0), Maximum: new(maxExitCode)},
+	}
 	// sizeSchema allows a whole number of bytes.
 	sizeSchema = &schema{
 		Type: []string{"string", "integer"}, Minimum: new(1),

@@ -139,6 +139,7 @@ var (
 	argvKind        = kindOf(argvSchema, (*decoder).argv)
 	environmentKind = kindOf(environmentSchema, (*decoder).environment)
 	toolTimeoutKind = kindOf(positiveSchema, (*decoder).toolTimeout)
+	exitCodesKind   = kindOf(exitCodesSchema, (*decoder).exitCodes)
 	mappingsKind    = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).
 			mappings)
 	variablesKind  = namedKind(variablesSchema(), nil, (*decoder).variables)
@@ -183,7 +184,27 @@ var (
 			"letters, digits, `.`, `_` and `-`; not the name of a built-in tool",
 		},
 		{"description", textKind, "", "what the tool does, for people and models"},
-		{"argv", argvKind, "", "the program and its arguments; the input is JSON on stdin"},
+		{
+			"argv", argvKind, "",
+			"the program and its arguments; `${input.NAME}` is a value of the input",
+		},
+		{
+			"stdin", choiceKind[string]("input", "none"), "",
+			"`input`: the input, as JSON; default `none` if `argv` takes a value of the input, else `input`",
+		},
+		{
+			"env", variablesKind.asSecret(), "",
+			"variables of the process, which take precedence over those of the call",
+		},
+		{
+			"cwd", choiceKind[string]("caller", "workspace"), "",
+			"`caller` (default): the working directory of the call; `workspace`: the workspace folder",
+		},
+		{
+			"success_codes", exitCodesKind, "",
+			"exit codes of calls that succeeded; default `[0]`",
+		},
+		{"idempotent", booleanKind, "", "repeating a call has no further effect"},
 		{"input_schema", jsonSchemaKind, "", "JSON Schema of the input; default: any object"},
 		{"output_schema", jsonSchemaKind, "", "JSON Schema of the output, for `output: json`"},
 		{"environment", environmentKind, "", "where the tool may run; `container` means `required`"},
@@ -202,7 +223,6 @@ var (
 			"rewrite container paths in its output to the caller's paths",
 		},
 		{key: "capabilities"},
-		{key: "idempotent"},
 	}
 )
 

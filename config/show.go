@@ -140,7 +140,8 @@ func (l *settingsLister) element(key string, v reflect.Value, secret bool) {
 			}
 		}
 		if !member.IsZero() {
-			l.any(key+"."+name, member, secret)
+			s, _ := toolKeys.find(name)
+			l.any(key+"."+name, member, secret || s.kind.secret)
 		}
 	}
 }

@@ -96,12 +96,17 @@ func TestSettingsAreComplete(t *testing.T) {
 routing: {plans: {p: {override: c, fallback: c}}}
 devcontainer: {local_env: {A: b}}
 containers: {c: {workspace: /w, config: x, service: s, mappings: [{host: /a, container: /b}]}, d: {label: a=b}, e: {id: i}}
-tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}, timeout: 1s, mapping: none, results: [r], rewrite_text: true}]
+tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}, timeout: 1s, mapping: none, results: [r], rewrite_text: true,
+  stdin: none, env: {TOKEN: hunter2}, cwd: workspace, success_codes: [0, 1], idempotent: true}]
 `}.mustLoad(t)
 	replace := strings.NewReplacer("containers.c.label", "containers.d.label", "containers.c.id",
-		"containers.e.id", "containers.c.mappings", "containers.c.mappings[0].host", "tools.", "tools[0].",
+		"containers.e.id", "containers.c.mappings", "containers.c.mappings[0].host",
+		"tools.environment", "tools[0].environment", "tools.env", "tools[0].env.TOKEN", "tools.success_codes", "tools[0].success_codes[1]", "tools.", "tools[0].",
 		"devcontainer.local_env", "devcontainer.local_env.A")
 	got := shown(t, everything)
+	if env := got["tools[0].env.TOKEN"]; !strings.HasPrefix(env, "(not shown)") {
+		t.Errorf("a variable of a tool is shown: %s", env)
+	}
 	for key := range strings.FieldsSeq(supported) {
 		key = replace.Replace(key)
 		if _, ok := got[key]; !ok {

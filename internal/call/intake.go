@@ -92,7 +92,7 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 	}
 	route, routeErr = in.Router.Route(ctx, inv, tool.Environment)
 	if routeErr == nil {
-		routeErr = in.Environments.Check(ctx, route, inv, tool.StartsProcess)
+		routeErr = in.check(ctx, route, inv, tool)
 	}
 	return route, routeErr, nil
 }
@@ -131,7 +131,7 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 	p.Route, p.RouteErr = in.Router.Route(ctx, inv, tool.Environment)
 	err := p.RouteErr
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
-		err = in.Environments.Check(ctx, p.Route, inv, tool.StartsProcess)
+		err = in.check(ctx, p.Route, inv, tool)
 	}
 	switch dray.CodeOf(err) {
 	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:
@@ -139,4 +139,13 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 	default:
 		return p, nil
 	}
+}
+
+// check returns the error with which a call could not start where its route leads.
+func (in *Intake) check(ctx context.Context, route dray.Route, inv dray.Invocation, tool *dray.Tool,
+) error {
+	if tool.InWorkspace && inv.Workspace != "" {
+		inv.Cwd = "" // the tool does not work there
+	}
+	return in.Environments.Check(ctx, route, inv, tool.StartsProcess)
 }

@@ -63,7 +63,10 @@ func (d *definition) describe() error {
 	d.Description = text.Description
 	d.InputSchema, d.OutputSchema = text.InputSchema, text.OutputSchema
 	d.Environment.Kind = dray.RequireAny
-	return d.compile()
+	if found := d.compile(); len(found) > 0 {
+		return &InvalidError{d.Name, found}
+	}
+	return nil
 }
 
 // read decodes JSON strictly. The input of a call has passed the tool's schema by then, so an

@@ -67,9 +67,7 @@ func resolving(tools *Registry) dray.Executor {
 // commandTool is a configured tool.
 type commandTool struct {
 	dray.Tool
-
-	argv []string
-	json bool
+	Command
 }
 
 func registry(t testing.TB, commands ...commandTool) *Registry {
@@ -84,7 +82,7 @@ func registryWith(t testing.TB, opts Options, commands ...commandTool) *Registry
 		t.Fatal(err)
 	}
 	for _, c := range commands {
-		if err := r.AddCommand(c.Tool, c.argv, c.json); err != nil {
+		if err := r.AddCommand(c.Tool, c.Command); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,9 +97,9 @@ func defined(t testing.TB, r *Registry, name string, commands ...commandTool) *d
 		t.Fatal(err)
 	}
 	for _, c := range commands {
-		d, err := r.command(c.Tool, c.argv, c.json)
-		if err != nil {
-			t.Fatal(err)
+		d, invalid := r.command(c.Tool, c.Command)
+		if len(invalid) > 0 {
+			t.Fatal(invalid)
 		}
 		all = append(all, d)
 	}

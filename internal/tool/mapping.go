@@ -167,7 +167,7 @@ func (m *mapping) withReport(res dray.Result) dray.Result {
 // dir returns the working directory in the environment.
 func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
 	switch {
-	case inv.Cwd == "":
+	case inv.Cwd == "", m.InWorkspace:
 		return m.caps.WorkspaceFolder, nil
 	case !path.IsAbs(inv.Cwd) && (!m.container || inv.Workspace == ""):
 		return path.Join(cmp.Or(inv.Workspace, m.caps.WorkspaceFolder), inv.Cwd), nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -50,19 +51,39 @@ func NewRegistry(opts Options) (*Registry, error) {
 	return r, nil
 }
 
-// AddCommand registers a tool that runs argv and reads its input on stdin: one JSON object, then
-// end of file (EX-03). t holds what the configuration says about the tool; AddCommand sets the
-// rest. If jsonOutput is set, stdout is the output of the tool, in JSON.
-func (r *Registry) AddCommand(t dray.Tool, argv []string, jsonOutput bool) error {
-	d, err := r.command(t, argv, jsonOutput)
-	if err != nil {
-		return err
-	}
+// AddCommand registers a tool that runs a program. t holds what the configuration says about the
+// tool; AddCommand sets the rest. An invalid declaration fails with an [*InvalidError].
+func (r *Registry) AddCommand(t dray.Tool, c Command) error {
+	d, found := r.command(t, c)
 	if _, ok := r.tools[d.Name]; ok {
-		return fmt.Errorf("the name %q is already in use: choose another", d.Name)
+		found = append(found, Violation{"name", "is already in use", "choose another name"})
+	}
+	if len(found) > 0 {
+		return &InvalidError{d.Name, found}
 	}
 	r.tools[d.Name] = d.tool()
 	return nil
+}
+
+// Violation is one mistake in the declaration of a tool.
+type Violation struct {
+	// Key is the key of the tool, for instance "argv[1]".
+	Key, Problem, Fix string
+}
+
+// InvalidError has all mistakes in the declaration of a tool.
+type InvalidError struct {
+	Tool       string
+	Violations []Violation
+}
+
+// Error lists the mistakes.
+func (e *InvalidError) Error() string {
+	var all []string
+	for _, v := range e.Violations {
+		all = append(all, v.Key+" "+v.Problem)
+	}
+	return fmt.Sprintf("tool %q: %s", e.Tool, strings.Join(all, "; "))
 }
 
 // Get returns the tool with exactly the given name. It fails with invalid_request if the name is
@@ -128,22 +149,28 @@ func (d *definition) tool() *dray.Tool {
 	return &t
 }
 
-// compile compiles the schemas. A tool without an input schema
+// compile compiles the schemas, and returns what is invalid in them. A tool without an input schema
 // accepts any object.
-func (d *definition) compile() (err error) {
+func (d *definition) compile() []Violation {
 	if len(d.InputSchema) == 0 {
 		d.InputSchema = json.RawMessage(`{"type":"object"}`)
 	}
-	if d.input, err = compileSchema(&d.InputSchema); err != nil {
-		return fmt.Errorf("input_schema: %w", err)
+	var found []Violation
+	note := func(key string, err error) {
+		if err != nil {
+			found = append(found, Violation{
+				key, err.Error(), "write a JSON Schema (draft 2020-12) of an object, or remove it",
+			})
+		}
 	}
-	if len(d.OutputSchema) == 0 {
-		return nil
+	var err error
+	d.input, err = compileSchema(&d.InputSchema)
+	note("input_schema", err)
+	if len(d.OutputSchema) > 0 {
+		d.output, err = compileSchema(&d.OutputSchema)
+		note("output_schema", err)
 	}
-	if d.output, err = compileSchema(&d.OutputSchema); err != nil {
-		return fmt.Errorf("output_schema: %w", err)
-	}
-	return nil
+	return found
 }
 
 // checkInput is [dray.Tool.CheckInput] (RT-04).
@@ -155,6 +182,11 @@ func (d *definition) checkInput(input json.RawMessage) error {
 	if len(details) == 0 {
 		return nil
 	}
+	return d.inputError(details)
+}
+
+// inputError returns the error for an invalid input.
+func (d *definition) inputError(details []dray.Detail) error {
 	e := dray.Errorf(dray.CodeInvalidInput, "the input does not match the schema of tool %s: %s: %s",
 		d.Name, details[0].Pointer, details[0].Message)
 	e.Details = details

@@ -18,23 +18,23 @@ func TestAddCommandRefuses(t *testing.T) {
 		says    string
 		command commandTool
 	}{
-		{`"check" is already in use`, with(func(c *commandTool) { c.Name = "check" })},
-		{`"exec" is already in use`, with(func(c *commandTool) { c.Name = "exec" })},
-		{"output_schema needs json", with(func(c *commandTool) { c.OutputSchema = json.RawMessage(`{}`) })},
-		{"input_schema: the schema is not an object", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`true`) })},
-		{"input_schema: parse the schema", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"type":"object","type":"object"}`) })},
+		{`tool "check": name is already in use`, with(func(c *commandTool) { c.Name = "check" })},
+		{`tool "exec": name is already in use`, with(func(c *commandTool) { c.Name = "exec" })},
+		{"output_schema has no effect, because output is text", with(func(c *commandTool) { c.OutputSchema = json.RawMessage(`{}`) })},
+		{"input_schema the schema is not an object", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`true`) })},
+		{"input_schema parse the schema", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"type":"object","type":"object"}`) })},
 		{`its type is array`, with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"type":"array"}`) })},
 		{"use https://json-schema.org/draft/2020-12/schema", with(func(c *commandTool) {
 			c.InputSchema = json.RawMessage(`{"$schema":"http://json-schema.org/draft-07/schema#"}`)
 		})},
-		{"input_schema: compile the schema", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"properties":{"a":{"type":"strin"}}}`) })},
+		{"input_schema compile the schema", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"properties":{"a":{"type":"strin"}}}`) })},
 		{"is not fetched", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"$ref":"https://example.com/x"}`) })},
 		{"is not fetched", with(func(c *commandTool) { c.InputSchema = json.RawMessage(`{"$ref":"file:///etc/hostname"}`) })},
-		{"output_schema: compile the schema", with(promising(`{"$ref":"#/$defs/none"}`))},
+		{"output_schema compile the schema", with(promising(`{"$ref":"#/$defs/none"}`))},
 	}
 	for _, tt := range tests {
 		r := registry(t, command("check", ""))
-		err := r.AddCommand(tt.command.Tool, tt.command.argv, tt.command.json)
+		err := r.AddCommand(tt.command.Tool, tt.command.Command)
 		if err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("got %v, want an error with %q", err, tt.says)
 		}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -36,30 +35,111 @@ func processTool[In any](r *Registry, name string, argv func(In) []string) *defi
 	}
 }
 
-// command returns a configured tool, which reads its input on stdin.
-func (r *Registry) command(t dray.Tool, argv []string, jsonOutput bool) (*definition, error) {
+// Command is the program of a command tool.
+type Command struct {
+	// Argv is the program and its arguments. Elements take values of the input: ${input.NAME}.
+	Argv []string
+	// Stdin is StdinInput or StdinNone. Empty is none if Argv takes a value of the input, else input.
+	Stdin string
+	// Env are variables of the process. They take precedence over those of the call.
+	Env map[string]string
+	// SuccessCodes are the exit codes of calls that succeeded. Empty is 0.
+	SuccessCodes []int
+	// JSONOutput makes stdout, which is JSON, the output of the tool.
+	JSONOutput bool
+}
+
+// The values of Command.Stdin.
+const (
+	StdinInput = "input" // one JSON object, then end of file (EX-03)
+	StdinNone  = "none"
+)
+
+// commandDefinition is a command tool with its parsed argv.
+type commandDefinition struct {
+	*definition
+	Command
+
+	argv argvTemplate
+}
+
+// command returns a configured tool, or what is invalid in its declaration.
+func (r *Registry) command(t dray.Tool, c Command) (*definition, []Violation) {
 	t.StartsProcess = true
 	d := &definition{Tool: t}
-	if len(t.OutputSchema) > 0 && !jsonOutput {
-		return d, errors.New("output is text, and output_schema needs json: " +
-			"set output to json, or remove output_schema")
+	found := d.compile()
+	if len(t.OutputSchema) > 0 && !c.JSONOutput {
+		found = append(found, Violation{
+			"output_schema", "has no effect, because output is text",
+			"set output to json, or remove output_schema",
+		})
 	}
-	if err := d.compile(); err != nil {
-		return d, err
+	argv, invalid := parseArgv(c.Argv, d.InputSchema)
+	if found = append(found, invalid...); len(found) > 0 {
+		return d, found
 	}
-	run := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-		input := bytes.NewReader(call.MappedInput)
-		outcome, err := r.start(ctx, call, slices.Clone(argv), input, sink)
-		defer outcome.Release()
-		// without a report of its end no process was started
-		if !jsonOutput || outcome.Result.Metadata.Kill == nil {
-			return outcome.Result, err
+	if c.Stdin == "" {
+		c.Stdin = StdinInput
+		if argv.takesInput() {
+			c.Stdin = StdinNone
 		}
-		res, readErr := d.withOutput(outcome.Result, outcome.Stdout())
-		return res, cmp.Or(err, readErr)
 	}
-	d.run = r.fetchOutputs(run)
+	tool := &commandDefinition{d, c, argv}
+	d.check = func(input json.RawMessage) []dray.Detail {
+		_, details := tool.argv.expand(input)
+		return details
+	}
+	d.run = r.fetchOutputs(func(ctx context.Context, call dray.Call, sink dray.Sink,
+	) (dray.Result, error) {
+		return tool.run(ctx, r, call, sink)
+	})
 	return d, nil
+}
+
+func (t *commandDefinition) run(ctx context.Context, r *Registry, call dray.Call, sink dray.Sink,
+) (dray.Result, error) {
+	argv, details := t.argv.expand(call.MappedInput)
+	if len(details) > 0 {
+		return dray.Result{}, t.inputError(details)
+	}
+	var stdin io.Reader
+	if t.Stdin == StdinInput {
+		stdin = bytes.NewReader(call.MappedInput)
+	}
+	env := maps.Clone(call.Invocation.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, t.Env)
+	call.Invocation.Env = env
+	outcome, err := r.start(ctx, call, argv, stdin, sink)
+	defer outcome.Release()
+	res := outcome.Result
+	t.judgeExit(&res)
+	// without a report of its end no process was started
+	if !t.JSONOutput || res.Metadata.Kill == nil {
+		return res, err
+	}
+	res, readErr := t.withOutput(res, outcome.Stdout())
+	return res, cmp.Or(err, readErr)
+}
+
+// judgeExit decides by the exit code of a program that ended by itself whether the call succeeded.
+// The error of a failure begins with the code (RT-14).
+func (t *commandDefinition) judgeExit(res *dray.Result) {
+	if res.Reason != dray.ReasonExited {
+		return
+	}
+	code := *res.ExitCode
+	if slices.Contains(t.SuccessCodes, code) || len(t.SuccessCodes) == 0 && code == 0 {
+		res.Error, res.ExitAccepted = nil, true
+		return
+	}
+	message := fmt.Sprintf("exit code %d", code)
+	if res.Error != nil && res.Error.Message != "" {
+		message += ": " + res.Error.Message
+	}
+	res.Error = &dray.Error{Message: message}
 }
 
 func (r *Registry) start(ctx context.Context, call dray.Call, argv []string, stdin io.Reader,

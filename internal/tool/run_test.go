@@ -54,17 +54,19 @@ func TestStdinAndEnv(t *testing.T) {
 }
 
 func command(name, script string, change ...func(*commandTool)) commandTool {
-	c := commandTool{Tool: dray.Tool{Name: name}, argv: []string{"/bin/sh", "-c", script}}
+	c := commandTool{
+		Tool: dray.Tool{Name: name}, Command: Command{Argv: []string{"/bin/sh", "-c", script}},
+	}
 	for _, f := range change {
 		f(&c)
 	}
 	return c
 }
 
-func asJSON(c *commandTool) { c.json = true }
+func asJSON(c *commandTool) { c.JSONOutput = true }
 
 func promising(schema string) func(*commandTool) {
-	return func(c *commandTool) { c.json, c.OutputSchema = true, json.RawMessage(schema) }
+	return func(c *commandTool) { c.JSONOutput, c.OutputSchema = true, json.RawMessage(schema) }
 }
 
 // A command tool reads its input on stdin: one JSON object, then end of file. Nothing of it is in
@@ -89,7 +91,7 @@ func TestCommandOutput(t *testing.T) {
 		command("noise", `echo hello; exit 4`, asJSON),
 		command("partial", `printf '{"a":'; kill -9 $$`, asJSON),
 		command("long", `printf '['; head -c 1100000 /dev/zero | tr '\0' 1; printf ']'`, asJSON),
-		command("missing", "", asJSON, func(c *commandTool) { c.argv = []string{"no-such-program"} }),
+		command("missing", "", asJSON, func(c *commandTool) { c.Argv = []string{"no-such-program"} }),
 	)
 	for name, want := range map[string]string{
 		"text":    ``,
@@ -330,7 +332,7 @@ func outputs(t *testing.T, c *fakeTransfer, invSync []string,
 	end func() (dray.Result, error),
 ) (dray.Result, error) {
 	t.Helper()
-	report := commandTool{argv: []string{"report"}, json: true}
+	report := commandTool{Command: Command{Argv: []string{"report"}, JSONOutput: true}}
 	report.Name, report.Results = "report", []string{"out", "/tmp/log"}
 	r := registryWith(t, Options{Transfer: c})
 	next := func(context.Context, dray.Call, dray.Sink) (dray.Result, error) { return end() }

@@ -101,31 +101,51 @@ func namedContainers(cfg *config.Config) map[string]workspace.Named {
 	return named
 }
 
-// newToolRegistry returns the built-in tools and the configured ones.
+// newToolRegistry returns the built-in tools and the configured ones. It fails with a
+// [*config.InvalidError] that has all mistakes in all tools.
 func newToolRegistry(cfg *config.Config, opts tool.Options) (*tool.Registry, error) {
 	registry, err := tool.NewRegistry(opts)
 	if err != nil {
 		return nil, err
 	}
+	var found []config.Diagnostic
 	for i, t := range cfg.Tools {
-		if err := addTool(registry, t); err != nil {
-			key := fmt.Sprintf("tools[%d]", i)
-			return nil, dray.Errorf(dray.CodeInvalidRequest, "%s: %s: tool %q: %w",
-				cfg.Origin(key+".name"), key, t.Name, err).
-				WithHint("correct the tool in the configuration")
+		err := registry.AddCommand(commandTool(t))
+		if invalid, ok := errors.AsType[*tool.InvalidError](err); ok {
+			found = append(found, toolDiagnostics(cfg, i, invalid)...)
 		}
+	}
+	if len(found) > 0 {
+		return nil, &config.InvalidError{Diagnostics: found}
 	}
 	return registry, nil
 }
 
-func addTool(registry *tool.Registry, t config.Tool) error {
-	return registry.AddCommand(dray.Tool{
+func commandTool(t config.Tool) (dray.Tool, tool.Command) {
+	data := dray.Tool{
 		Name: t.Name, Description: t.Description, InputSchema: t.InputSchema,
 		OutputSchema: t.OutputSchema, Timeout: t.Timeout, Mapping: dray.MappingMode(t.Mapping),
-		RewriteText: t.RewriteText, Results: t.Results, Environment: dray.Requirement{
+		RewriteText: t.RewriteText, Results: t.Results, InWorkspace: t.Cwd == "workspace",
+		Idempotent: t.Idempotent, Environment: dray.Requirement{
 			Kind: dray.RequirementKind(t.Environment), Container: t.Container,
 		},
-	}, t.Argv, t.Output == "json")
+	}
+	return data, tool.Command{
+		Argv: t.Argv, Stdin: t.Stdin, Env: t.Env, SuccessCodes: t.SuccessCodes,
+		JSONOutput: t.Output == "json",
+	}
+}
+
+// toolDiagnostics returns the mistakes in a tool with their origins in the configuration.
+func toolDiagnostics(cfg *config.Config, i int, invalid *tool.InvalidError) []config.Diagnostic {
+	var found []config.Diagnostic
+	for _, v := range invalid.Violations {
+		key := fmt.Sprintf("tools[%d].%s", i, v.Key)
+		found = append(found, config.Diagnostic{
+			Origin: cfg.Origin(key), Key: key, Problem: v.Problem, Suggestion: v.Fix,
+		})
+	}
+	return found
 }
 
 func newRouter(cfg *config.Config,

@@ -106,7 +106,11 @@ func (a *app) printDiagnostics(invalid *config.InvalidError) error {
 // checkStart returns a [*config.InvalidError] with everything that would keep a daemon with this
 // configuration from starting.
 func checkStart(cfg *config.Config) error {
-	found := checkTools(cfg)
+	var found []config.Diagnostic
+	_, err := newToolRegistry(cfg, tool.Options{})
+	if tools, ok := errors.AsType[*config.InvalidError](err); ok {
+		found = tools.Diagnostics
+	}
 	for _, check := range []func(*config.Config) *config.Diagnostic{
 		checkRouting, checkEngine, checkSandbox,
 	} {
@@ -121,43 +125,6 @@ func checkStart(cfg *config.Config) error {
 		return nil
 	}
 	return &config.InvalidError{Diagnostics: found}
-}
-
-// checkTools checks the tools one by one, since the registry stops at the first invalid one.
-func checkTools(cfg *config.Config) []config.Diagnostic {
-	var found []config.Diagnostic
-	for i, t := range cfg.Tools {
-		if err := checkTool(t); err != nil {
-			found = append(found, toolDiagnostic(cfg, i, err))
-		}
-	}
-	return found
-}
-
-func checkTool(t config.Tool) error {
-	registry, err := tool.NewRegistry(tool.Options{})
-	if err != nil {
-		return err
-	}
-	return addTool(registry, t)
-}
-
-// toolDiagnostic returns the diagnostic for a tool. Its origin is the key that the error begins
-// with, else the tool's name.
-func toolDiagnostic(cfg *config.Config, i int, err error) config.Diagnostic {
-	key := fmt.Sprintf("tools[%d]", i)
-	d := config.Diagnostic{
-		Origin: cfg.Origin(key + ".name"), Key: key, Problem: err.Error(),
-		Suggestion: "correct the tool",
-	}
-	for _, name := range []string{"input_schema", "output_schema"} {
-		if problem, ok := strings.CutPrefix(d.Problem, name+": "); ok {
-			d.Key = key + "." + name
-			d.Origin, d.Problem = cfg.Origin(d.Key), problem
-			d.Suggestion = "write a JSON Schema (draft 2020-12) of an object, or remove it"
-		}
-	}
-	return d
 }
 
 // checkRouting creates a router.

@@ -53,9 +53,10 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	})
 	if err == nil {
 		count := dray.Tool{Name: "count", Description: "Counts \x1b[31m."}
-		err = registry.AddCommand(count, []string{
-			"sh", "-c", `echo '{"bytes":'$(wc -c)',"title":"\u009b31m"}'`,
-		}, true)
+		err = registry.AddCommand(count, tool.Command{
+			Argv:       []string{"sh", "-c", `echo '{"bytes":'$(wc -c)',"title":"\u009b31m"}'`},
+			JSONOutput: true,
+		})
 	}
 	if err != nil {
 		return nil, err
