@@ -102,6 +102,12 @@ var importRules = []importRule{
 			"without an engine",
 	},
 	{
+		from: "internal/devcontainer/compose", to: []string{"./..."},
+		except: []string{"internal/devcontainer/helper", "internal/lexical"},
+		why: "it reads the files of a compose project that its caller gives it, and knows no " +
+			"devcontainer.json",
+	},
+	{
 		from: "internal/router/...", to: []string{"./..."},
 		except: []string{".", "internal/lexical"},
 		why:    "a route depends on the call and the rules, never on what runs",
@@ -151,6 +157,10 @@ var importRules = []importRule{
 	{
 		from: "./...", to: []string{"internal/devcontainer/internal/reference"},
 		why: "it starts the reference for comparison; only tests may import it",
+	},
+	{
+		from: "./...", to: []string{"internal/devcontainer/internal/devtest"},
+		why: "it makes workspaces for tests; only tests may import it",
 	},
 	{
 		from: "./...", to: []string{"executor/process/processtest"},
@@ -206,7 +216,7 @@ var largeStdPackages = []string{
 var owners = []owner{
 	{"github.com/spf13/viper", []string{"config"}},
 	// the configuration, and compose files
-	{"go.yaml.in/yaml", []string{"config", "internal/devcontainer"}},
+	{"go.yaml.in/yaml", []string{"config", "internal/devcontainer/compose"}},
 	{"github.com/spf13/cobra", []string{"cmd/dray/command"}},
 	{"github.com/mattn/go-sqlite3", []string{"audit"}},
 	{"github.com/pressly/goose", []string{"audit"}},
@@ -246,6 +256,7 @@ var starters = []processStarter{
 	},
 	{"internal/soakreport", "exec.Command", "git prints the commit of a test"},
 	{"internal/enginetest", "exec.CommandContext", "the docker command, for tests"},
+	{"internal/devcontainer/internal/devtest", "exec.CommandContext", "git and docker, for tests"},
 	{
 		"cmd/dray/command", "exec.Command",
 		"a command starts the daemon, which outlives it; callers do not choose the program",

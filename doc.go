@@ -47,7 +47,8 @@
 //	executor/files/...                    the same, and each other; the agent links it too
 //	audit                                 dray, migrations
 //	executor/...                          never internal/api, internal/call, internal/router, internal/tool
-//	internal/devcontainer                 dray; it talks to no engine
+//	internal/devcontainer/...             dray; it talks to no engine
+//	internal/devcontainer/compose         internal/devcontainer/helper, internal/lexical
 //	executor/agent                        never executor/docker: it knows no engine
 //	executor/docker                       executor/agent, internal/devcontainer; never internal/wire
 //	internal/workspace                    internal/devcontainer, executor/agent, executor/process; engine

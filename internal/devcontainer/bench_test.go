@@ -1,6 +1,8 @@
 package devcontainer
 
-import "testing"
+import (
+	"testing"
+)
 
 // BenchmarkResolve measures Resolve without git.
 func BenchmarkResolve(b *testing.B) {
@@ -14,19 +16,6 @@ func BenchmarkResolve(b *testing.B) {
 	}
 	for b.Loop() {
 		if _, err := Resolve(b.Context(), in); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkApprove measures Approve of a workspace that is trusted.
-func BenchmarkApprove(b *testing.B) {
-	loc := workspace(b, `{"build": {"dockerfile": "Dockerfile"}, "initializeCommand": "./init.sh"}`)
-	write(b, loc.Workspace, ".devcontainer/Dockerfile", "FROM x")
-	s := NewTrustStore(b.TempDir(), nil, Compose{})
-	mustTrust(b, s, loc)
-	for b.Loop() {
-		if _, err := s.Approve(b.Context(), loc); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -18,31 +18,33 @@ import (
 // entry is a JSON object: a configuration file, or one entry of the metadata label.
 type entry = map[string]any
 
-// configFile is a configuration file that was read.
-type configFile struct {
-	raw    []byte
-	values entry
-	faults []jsonc.SyntaxError
+// ConfigFile is a configuration file that was read.
+type ConfigFile struct {
+	Raw []byte
+	// Values are its properties, as encoding/json decodes them.
+	Values map[string]any
+	// Errors are the syntax errors that the reference ignores too.
+	Errors []jsonc.SyntaxError
 }
 
-// readConfig reads the configuration of a location. An invalid file is container_failed, not
+// ReadConfig reads the configuration of a location. An invalid file is container_failed, not
 // no_devcontainer: a call must not run on the host because its configuration is broken.
-func readConfig(ctx context.Context, loc Location) (configFile, error) {
+func ReadConfig(ctx context.Context, loc Location) (ConfigFile, error) {
 	raw, err := linux.UntrustedDir(loc.Workspace).ReadFile(ctx, loc.Config, jsonc.MaxBytes)
 	switch {
-	case isAbsent(err):
-		return configFile{}, dray.Errorf(dray.CodeNoDevcontainer,
+	case linux.IsAbsent(err):
+		return ConfigFile{}, dray.Errorf(dray.CodeNoDevcontainer,
 			"the devcontainer configuration %s no longer exists", loc.Config).WithHint("restore the file")
 	case err != nil:
-		return configFile{}, dray.Errorf(dray.CodeContainerFailed,
+		return ConfigFile{}, dray.Errorf(dray.CodeContainerFailed,
 			"read the devcontainer configuration: %w", err).
 			WithHint("make %s a readable regular file", loc.Config)
 	}
 	doc, err := jsonc.Parse(raw)
 	if err != nil {
-		return configFile{}, broken(loc, "%w", err)
+		return ConfigFile{}, broken(loc, "%w", err)
 	}
-	return configFile{raw: raw, values: doc.Value, faults: doc.Errors}, nil
+	return ConfigFile{Raw: raw, Values: doc.Value, Errors: doc.Errors}, nil
 }
 
 func broken(loc Location, format string, args ...any) error {
@@ -55,18 +57,19 @@ func broken(loc Location, format string, args ...any) error {
 	return e.WithHint("correct the file")
 }
 
-// isCompose and isDockerfile distinguish the three kinds of configuration by the presence of a
+// IsCompose and IsDockerfile distinguish the three kinds of configuration by the presence of a
 // property, as the reference does.
-func isCompose(values entry) bool {
-	_, ok := values["dockerComposeFile"]
+func (c ConfigFile) IsCompose() bool {
+	_, ok := c.Values["dockerComposeFile"]
 	return ok
 }
 
-func isDockerfile(values entry) bool {
-	if _, ok := values["dockerFile"]; ok {
+// IsDockerfile is described at IsCompose.
+func (c ConfigFile) IsDockerfile() bool {
+	if _, ok := c.Values["dockerFile"]; ok {
 		return true
 	}
-	build, _ := values["build"].(entry)
+	build, _ := c.Values["build"].(entry)
 	_, ok := build["dockerfile"]
 	return ok
 }

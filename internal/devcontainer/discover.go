@@ -2,14 +2,11 @@ package devcontainer
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"io/fs"
 	"path/filepath"
-	"syscall"
+	"strings"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -20,10 +17,32 @@ type Location struct {
 	Config    string
 }
 
-// fileName returns a name for files that belong to the location.
-func (l Location) fileName() string {
-	sum := sha256.Sum256([]byte(l.Workspace + "\x00" + l.Config))
-	return hex.EncodeToString(sum[:16])
+// Canonical returns the location with symlinks resolved, so that a workspace has one trust.
+func (l Location) Canonical(ctx context.Context) (Location, error) {
+	dir := linux.UntrustedDir(l.Workspace)
+	folder, err := dir.RealPath(ctx, l.Workspace)
+	if err != nil {
+		return Location{}, dray.Errorf(dray.CodeWorkspaceNotFound,
+			"resolve the workspace folder: %w", err).WithHint("check the path")
+	}
+	if rel, ok := lexical.Rel(l.Workspace, l.Config); ok {
+		return Location{Workspace: folder, Config: filepath.Join(folder, rel)}, nil
+	}
+	config, err := dir.RealPath(ctx, l.Config)
+	if err != nil {
+		return Location{}, dray.Errorf(dray.CodeNoDevcontainer,
+			"resolve the configuration file: %w", err).WithHint("check the path")
+	}
+	return Location{Workspace: folder, Config: config}, nil
+}
+
+// FeatureLock returns the path of the reference's lock file of features.
+func (l Location) FeatureLock() string {
+	name := "devcontainer-lock.json"
+	if strings.HasPrefix(filepath.Base(l.Config), ".") {
+		name = "." + name
+	}
+	return filepath.Join(filepath.Dir(l.Config), name)
 }
 
 // wellKnown are the default paths of a configuration, in this order. The reference uses
@@ -103,7 +122,7 @@ func configIn(ctx context.Context, folder string) (string, error) {
 	workspace := linux.UntrustedDir(folder)
 	dir := filepath.Join(folder, ".devcontainer")
 	if _, err := workspace.Lstat(ctx, dir); err == nil {
-		if info, err := workspace.Stat(ctx, dir); isAbsent(err) || err == nil && !info.IsDir() {
+		if info, err := workspace.Stat(ctx, dir); linux.IsAbsent(err) || err == nil && !info.IsDir() {
 			return "", dray.Errorf(dray.CodeContainerFailed, "%s is not a directory", dir).
 				WithHint("make it a directory with a devcontainer.json, or remove it")
 		}
@@ -112,7 +131,7 @@ func configIn(ctx context.Context, folder string) (string, error) {
 	for _, name := range wellKnown {
 		path := filepath.Join(folder, name)
 		info, err := workspace.Stat(ctx, path)
-		if isAbsent(err) {
+		if linux.IsAbsent(err) {
 			if _, linkErr := workspace.Lstat(ctx, path); linkErr != nil {
 				continue
 			}
@@ -120,7 +139,7 @@ func configIn(ctx context.Context, folder string) (string, error) {
 		switch {
 		case err == nil && info.Mode().IsRegular():
 			return path, nil
-		case err == nil || isAbsent(err):
+		case err == nil || linux.IsAbsent(err):
 			unusable = path // the reference ignores it, but runs nothing on the host instead
 		default:
 			return "", dray.Errorf(dray.CodeContainerFailed,
@@ -148,7 +167,7 @@ func locateConfig(ctx context.Context, workspace, config string) (Location, erro
 	}
 	info, err := linux.UntrustedDir(workspace).Stat(ctx, config)
 	switch {
-	case err != nil && !isAbsent(err):
+	case err != nil && !linux.IsAbsent(err):
 		return Location{}, dray.Errorf(dray.CodeContainerFailed,
 			"look at the devcontainer configuration: %w", err).
 			WithHint("make %s a regular file that the daemon's user can read", config)
@@ -163,7 +182,7 @@ func locateConfig(ctx context.Context, workspace, config string) (Location, erro
 func checkFolder(ctx context.Context, folder string) error {
 	info, err := linux.UntrustedDir(folder).StatDir(ctx)
 	switch {
-	case err != nil && !isAbsent(err):
+	case err != nil && !linux.IsAbsent(err):
 		return dray.Errorf(dray.CodeWorkspaceNotFound, "look at the workspace folder: %w", err).
 			WithHint("make %s a directory that the daemon's user can read", folder)
 	case err != nil:
@@ -193,8 +212,4 @@ func noDevcontainer(ctx context.Context, workspace string) error {
 		}
 	}
 	return e.WithHint("create %s", filepath.Join(workspace, wellKnown[0]))
-}
-
-func isAbsent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

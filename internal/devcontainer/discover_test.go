@@ -155,7 +155,7 @@ func TestReadConfig_InvalidFile(t *testing.T) {
 		"\n// only a comment":    "line 2, column 18: the file holds no value",
 		strings.Repeat(" ", 2e6): "too large",
 	} {
-		_, err := readConfig(t.Context(), workspace(t, content))
+		_, err := ReadConfig(t.Context(), workspace(t, content))
 		if dray.CodeOf(err) != dray.CodeContainerFailed || !strings.Contains(err.Error(), want) ||
 			dray.AsError(err).Hint == "" {
 			t.Errorf("%.20q: %v (%s), want %q", content, err, dray.CodeOf(err), want)
@@ -165,12 +165,12 @@ func TestReadConfig_InvalidFile(t *testing.T) {
 	if err := os.Remove(loc.Config); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readConfig(t.Context(), loc); dray.CodeOf(err) != dray.CodeNoDevcontainer {
+	if _, err := ReadConfig(t.Context(), loc); dray.CodeOf(err) != dray.CodeNoDevcontainer {
 		t.Errorf("a file that is gone: %v", err)
 	}
 	mkfifo(t, loc.Config)
 	// and it did not wait for a writer
-	if _, err := readConfig(t.Context(), loc); dray.CodeOf(err) != dray.CodeContainerFailed {
+	if _, err := ReadConfig(t.Context(), loc); dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("a FIFO: %v", err)
 	}
 }

@@ -1,8 +1,6 @@
 package devcontainer
 
 import (
-	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,20 +56,6 @@ func git(t testing.TB, dir string, args ...string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("git %v: %v: %s", args, err, out)
 	}
-}
-
-// testCompose asks docker compose itself, with the environment env.
-func testCompose(t testing.TB, env []string) Compose {
-	run := func(ctx context.Context, c Command) (string, error) {
-		cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
-		cmd.Env, cmd.Dir = c.Env, c.Dir
-		out, err := cmd.Output()
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-			err = errors.New(string(exit.Stderr))
-		}
-		return string(out), err
-	}
-	return Compose{Run: run, Env: func(string) []string { return env }, State: t.TempDir()}
 }
 
 // locals is a LocalEnv over a map.

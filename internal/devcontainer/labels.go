@@ -26,7 +26,7 @@ const (
 	LabelComposeService = "com.docker.compose.service"
 	LabelComposeNumber  = "com.docker.compose.container-number"
 	LabelComposeOneOff  = "com.docker.compose.oneoff"
-	labelComposeFiles   = "com.docker.compose.project.config_files" // separated by commas
+	LabelComposeFiles   = "com.docker.compose.project.config_files" // separated by commas
 )
 
 // ContainerInfo is a container as the engine reports it. A list fills the fields up to Created, an

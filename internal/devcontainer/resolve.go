@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer/worktree"
 )
 
 // Input is the input of Resolve.
@@ -64,7 +65,7 @@ func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
 	r := resolver{Input: in}
 	if in.Location != (Location{}) {
 		var err error
-		if r.file, err = readConfig(ctx, in.Location); err != nil {
+		if r.file, err = ReadConfig(ctx, in.Location); err != nil {
 			return ExecConfig{}, err
 		}
 	}
@@ -80,7 +81,7 @@ func Resolve(ctx context.Context, in Input) (ExecConfig, error) {
 
 type resolver struct {
 	Input
-	file   configFile
+	file   ConfigFile
 	config entry      // the file with the host's variables replaced
 	scope  localScope // their values
 
@@ -102,7 +103,7 @@ func (r *resolver) substituteFile(ctx context.Context) error {
 	if err := r.scope.inFolder(folder); err != nil {
 		return err
 	}
-	if r.config, err = substitute(r.file.values, r.scope.replace); err != nil {
+	if r.config, err = substitute(r.file.Values, r.scope.replace); err != nil {
 		return err
 	}
 	// An empty workspaceFolder is ignored above. From here on it means the home directory.
@@ -114,16 +115,16 @@ func (r *resolver) substituteFile(ctx context.Context) error {
 
 // folder returns the workspace folder before its variables are replaced.
 func (r *resolver) folder(ctx context.Context) (string, error) {
-	named, isText := r.file.values["workspaceFolder"].(string)
+	named, isText := r.file.Values["workspaceFolder"].(string)
 	switch {
-	case !isText && r.file.values["workspaceFolder"] != nil:
+	case !isText && r.file.Values["workspaceFolder"] != nil:
 		return "", fmt.Errorf("workspaceFolder is not a string")
 	case named != "":
 		return named, nil
-	case isCompose(r.file.values):
+	case r.file.IsCompose():
 		return "/", nil
 	}
-	root, err := mountRoot(ctx, r.Location.Workspace)
+	root, err := worktree.Root(ctx, r.Location.Workspace)
 	return defaultFolder(root, r.Location.Workspace), err
 }
 
@@ -225,7 +226,7 @@ func (r *resolver) probe(merged entry) Probe {
 
 func (r *resolver) hash() string {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "dray config 1\n%d\n%s%s", len(r.file.raw), r.file.raw,
+	_, _ = fmt.Fprintf(h, "dray config 1\n%d\n%s%s", len(r.file.Raw), r.file.Raw,
 		r.Container.Labels[LabelMetadata])
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
@@ -234,16 +235,17 @@ func (r *resolver) hash() string {
 func (r *resolver) localEnvNames() []string {
 	names := map[string]bool{}
 	sources, _ := parseMetadata(cmp.Or(r.Container.Labels[LabelMetadata], "[]"))
-	for _, e := range append(sources, r.file.values) {
+	for _, e := range append(sources, r.file.Values) {
 		for _, property := range []string{"remoteUser", "userEnvProbe", "remoteEnv"} {
-			collectLocalEnv(e[property], names)
+			CollectLocalEnv(e[property], names)
 		}
 	}
-	collectLocalEnv(r.file.values["workspaceFolder"], names)
+	CollectLocalEnv(r.file.Values["workspaceFolder"], names)
 	return sortedNames(names)
 }
 
-func collectLocalEnv(v any, names map[string]bool) {
+// CollectLocalEnv adds the host's variables that a JSON value uses to names.
+func CollectLocalEnv(v any, names map[string]bool) {
 	scope := localScope{names: names}
 	s := substitution{replace: scope.replace}
 	_, _ = s.value(v) // an error is reported where the value is used
@@ -308,4 +310,13 @@ func bindMounts(mounts []MountInfo) []dray.Mount {
 		}
 	}
 	return out
+}
+
+// realPath resolves symlinks if the path exists.
+func realPath(path string) string {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path
+	}
+	return resolved
 }

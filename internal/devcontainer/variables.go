@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // maxSubstituted bounds the total size of replaced variables in bytes: a label can use a long
@@ -18,7 +18,7 @@ import (
 const maxSubstituted = 8 << 20
 
 // variable is `${name}` or `${name:argument:...}`, within a line.
-var variable = lazyRegexp(`\$\{([^\n\r\x{2028}\x{2029}]*?)\}`)
+var variable = lexical.LazyRegexp(`\$\{([^\n\r\x{2028}\x{2029}]*?)\}`)
 
 // replaceFunc returns the value of a variable, or ok false to keep the text.
 type replaceFunc func(name string, args []string) (value string, ok bool, err error)
@@ -200,12 +200,15 @@ func containerReplacer(env []string, idLabels map[string]string) replaceFunc {
 	}
 }
 
+// Expand replaces the variables of a text that depend on the workspace folder only. localEnv are
+// the variables of the host that the text uses, sorted; they are empty in the result.
+func (l Location) Expand(text string) (out string, localEnv []string, err error) {
+	scope := localScope{workspace: l.Workspace, names: map[string]bool{}}
+	out, err = substituteText(text, scope.replace)
+	return out, sortedNames(scope.names), err
+}
+
 // sortedNames returns the members of a set. It is never nil.
 func sortedNames(set map[string]bool) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(set))...)
-}
-
-// lazyRegexp returns a function that compiles a pattern when it is first called.
-func lazyRegexp(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

@@ -1,6 +1,6 @@
 // Package lexical has the functions on strings that several packages need: names, suggestions,
-// truncation and path containment. It imports only the standard library, so that every package may
-// import it, config included.
+// truncation, paths and text for terminals. It imports only the standard library, so that every
+// package may import it, config included.
 package lexical
 
 import (
@@ -66,6 +66,14 @@ func Rel(dir, name string) (rest string, ok bool) {
 func Contains(dir, name string) bool {
 	_, ok := Rel(dir, name)
 	return ok
+}
+
+// Resolve returns the clean path that name has as seen from dir.
+func Resolve(dir, name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(dir, name)
 }
 
 // maxSuggested is the length in bytes of the longest name that Closest compares.

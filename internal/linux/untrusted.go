@@ -188,3 +188,8 @@ func pathError(op, name string, err error) error {
 func tooLarge(name string, limit int64, unit string) error {
 	return pathError("read", name, fmt.Errorf("%w: more than %d %s", ErrTooLarge, limit, unit))
 }
+
+// IsAbsent reports whether an error says that a path does not exist.
+func IsAbsent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
+}

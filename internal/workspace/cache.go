@@ -15,6 +15,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -49,7 +50,7 @@ type cachedEnv struct {
 	env        dray.Environment
 	generation uint64 // of the engine's containers
 	files      string // a fingerprint
-	trust      devcontainer.TrustFiles
+	trust      trust.Files
 	stamp      string    // of trust
 	checkedAt  time.Time // when stamp was compared
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/executor/process/processtest"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 )
 
 func TestMain(m *testing.M) {
@@ -70,7 +71,7 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := New(cfg, engine, pool, devcontainer.NewTrustStore(cfg.State, nil,
+	m := New(cfg, engine, pool, trust.NewStore(cfg.State, nil,
 		NewCompose(pool, cfg.State, engine.Env(), cfg.LocalEnv)), log)
 	w := fixture{Manager: m, t: t, api: api, environments: Environments{
 		dray.KindHost:      NewHostProvider(host.New(host.Config{Homes: t.TempDir()}, pool)),

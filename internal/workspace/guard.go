@@ -8,6 +8,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
@@ -17,7 +18,7 @@ import (
 type inputGuard struct {
 	*upRunner
 
-	approval devcontainer.Approval
+	approval trust.Approval
 }
 
 // run calls up, which approves again and runs the CLI, while the inputs are guarded. Before, it

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray/executor/process"
-	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/compose"
+	"github.com/dray-dev/dray/internal/devcontainer/helper"
 )
 
 // startHelper starts a program on the host, supervised like a tool.
-func (u *upRunner) startHelper(ctx context.Context, cmd devcontainer.Command,
-) (devcontainer.Running, error) {
+func (u *upRunner) startHelper(ctx context.Context, cmd helper.Command,
+) (helper.Running, error) {
 	proc, err := u.pool.Start(ctx, process.Spec{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir})
 	if err != nil {
 		return nil, process.WrapStartError(err, cmd.Dir)
@@ -22,7 +23,7 @@ func (u *upRunner) startHelper(ctx context.Context, cmd devcontainer.Command,
 	return helperProcess{proc}, nil
 }
 
-// helperProcess is a program on the host. It implements devcontainer.Running.
+// helperProcess is a program on the host. It implements helper.Running.
 type helperProcess struct{ proc *process.Process }
 
 func (h helperProcess) Stdout() io.Reader { return h.proc.Stdout() }
@@ -47,11 +48,11 @@ const (
 // NewCompose returns a Compose that runs docker compose supervised, with the environment of `up`
 // and with copies of projects in the state directory. engine and local are as in upEnv.
 func NewCompose(pool *process.Pool, state string, engine []string, local map[string]string,
-) devcontainer.Compose {
-	return devcontainer.Compose{
+) compose.Options {
+	return compose.Options{
 		Env:   func(workspace string) []string { return upEnv(engine, local, workspace) },
 		State: state,
-		Run: func(ctx context.Context, cmd devcontainer.Command) (string, error) {
+		Run: func(ctx context.Context, cmd helper.Command) (string, error) {
 			ctx, cancel := context.WithTimeoutCause(ctx, composeTimeout,
 				fmt.Errorf("it took longer than %v", composeTimeout))
 			defer cancel()
@@ -79,7 +80,7 @@ func runHelper(ctx context.Context, pool *process.Pool, spec process.Spec) (stri
 	_ = proc.Stdin().Close()
 	stderr := make(chan []byte, 1)
 	go func() { // ends with the process
-		stderr <- devcontainer.ReadTail(proc.Stderr(), maxHelperError)
+		stderr <- helper.ReadTail(proc.Stderr(), maxHelperError)
 	}()
 	out, _ := io.ReadAll(io.LimitReader(proc.Stdout(), maxHelperOutput+1))
 	_, _ = io.Copy(io.Discard, proc.Stdout())

@@ -16,6 +16,9 @@ import (
 	"github.com/dray-dev/dray/executor/agent"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/helper"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/devcontainer/up"
 )
 
 // Engine is what a Manager needs of a container engine. It is safe for concurrent use.
@@ -85,10 +88,10 @@ type Manager struct {
 }
 
 // New returns a manager. Close must be called; engine and pool remain the caller's.
-func New(cfg Config, engine Engine, pool *process.Pool, trust *devcontainer.TrustStore,
+func New(cfg Config, engine Engine, pool *process.Pool, trust *trust.Store,
 	log *zap.Logger,
 ) *Manager {
-	if err := devcontainer.RemoveRunDirs(cfg.State); err != nil {
+	if err := helper.RemoveRunDirs(cfg.State); err != nil {
 		log.Warn("stale directories not removed", zap.Error(err))
 	}
 	engine.Watch()
@@ -183,8 +186,8 @@ func (m *Manager) find(ctx context.Context, req request, loc devcontainer.Locati
 
 // resolve finds the container, brings it up if necessary, and makes its environment.
 func (m *Manager) resolve(ctx context.Context, req request, progress func(phase, message string),
-) (dray.Environment, devcontainer.TrustFiles, error) {
-	var none devcontainer.TrustFiles
+) (dray.Environment, trust.Files, error) {
+	var none trust.Files
 	loc, err := m.locate(ctx, req)
 	if err != nil {
 		return nil, none, err
@@ -212,7 +215,7 @@ func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return c, err
 	}
-	last, failed, err := devcontainer.NewUpAttemptStore(m.cfg.State).Last(ctx, loc)
+	last, failed, err := up.NewAttemptStore(m.cfg.State).Last(ctx, loc)
 	if err != nil {
 		return c, err
 	}
@@ -269,7 +272,7 @@ type Info struct {
 	// Container is the full id of its container, if there is one.
 	Container string `json:"container,omitempty"`
 	// Trust is what ActionTrust has trusted, and nil otherwise.
-	Trust *devcontainer.Summary `json:"trust,omitempty"`
+	Trust *trust.Summary `json:"trust,omitempty"`
 }
 
 // ID returns the id of a workspace folder, which never changes.

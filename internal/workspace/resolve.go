@@ -16,6 +16,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/agent"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -23,7 +24,7 @@ import (
 type resolver struct {
 	cfg    Config
 	engine Engine
-	trust  *devcontainer.TrustStore
+	trust  *trust.Store
 	log    *zap.Logger
 }
 
@@ -234,8 +235,8 @@ func composeNumber(c devcontainer.ContainerInfo) uint64 {
 // on. Variables of the host are given only to trusted workspaces.
 func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
 	c devcontainer.ContainerInfo, req request,
-) (agent.Spec, devcontainer.TrustFiles, error) {
-	trusted, trust := false, devcontainer.TrustFiles{}
+) (agent.Spec, trust.Files, error) {
+	trusted, trust := false, trust.Files{}
 	if loc.Workspace != "" {
 		trusted, trust, _ = r.trust.IsTrusted(ctx, loc) // an error means untrusted
 	}

@@ -16,6 +16,9 @@ import (
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/helper"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/devcontainer/up"
 	"github.com/dray-dev/dray/internal/logging"
 )
 
@@ -216,7 +219,7 @@ func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
 
 // runCLI runs the devcontainer CLI while the inputs of the approval first are guarded. It approves
 // again, because the inputs could change before they were guarded.
-func (u *upRunner) runCLI(ctx context.Context, first devcontainer.Approval,
+func (u *upRunner) runCLI(ctx context.Context, first trust.Approval,
 	found devcontainer.ContainerInfo, progress func(phase, message string),
 ) (string, error) {
 	loc := first.Location()
@@ -231,7 +234,7 @@ func (u *upRunner) runCLI(ctx context.Context, first devcontainer.Approval,
 	}
 	log := u.log.With(zap.String("workspace", loc.Workspace))
 	log.Info("workspace up started")
-	res, err := devcontainer.Up(ctx, devcontainer.UpOptions{
+	res, err := up.Run(ctx, up.Options{
 		CLI: u.cfg.CLI, State: u.cfg.State, Approval: approval, Container: found,
 		ExtraArgs: u.cfg.UpArgs, Start: u.startHelper,
 		Env: upEnv(u.engine.Env(), u.cfg.LocalEnv, approval.Root(), loc.Workspace),
@@ -246,7 +249,7 @@ func (u *upRunner) runCLI(ctx context.Context, first devcontainer.Approval,
 func upEnv(engine []string, local map[string]string, workspaces ...string,
 ) []string {
 	vars := map[string]string{}
-	for _, kv := range append(devcontainer.UpEnv(os.Environ()), engine...) {
+	for _, kv := range append(helper.Env(os.Environ()), engine...) {
 		name, value, _ := strings.Cut(kv, "=")
 		vars[name] = value
 	}

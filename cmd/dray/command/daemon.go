@@ -19,7 +19,7 @@ import (
 	"github.com/dray-dev/dray/internal/admission"
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
-	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/transfer"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -156,7 +156,7 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	d.host = host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()},
 		d.pool)
 	state := string(cfg.State)
-	trust := devcontainer.NewTrustStore(state, cfg.Trust.Workspaces,
+	trust := trust.NewStore(state, cfg.Trust.Workspaces,
 		workspace.NewCompose(d.pool, state, d.engine.Env(), cfg.Devcontainer.LocalEnv))
 	d.workspaces = workspace.New(workspace.Config{
 		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,

@@ -20,6 +20,8 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/compose"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -148,7 +150,7 @@ func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id str
 		if err != nil {
 			return w, err
 		}
-		summary, err := devcontainer.NewTrustStore(d.state, nil, devcontainer.Compose{}).Trust(ctx, loc)
+		summary, err := trust.NewStore(d.state, nil, compose.Options{}).Trust(ctx, loc)
 		w.Trusted, w.Trust = true, &summary
 		return w, err
 	case workspace.ActionUp:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
-	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 )
 
 func newWorkspace(a *app) *cobra.Command {
@@ -93,7 +93,7 @@ confirmation. When one of the files changes, trust the workspace again.`,
 }
 
 func (a *app) printTrust(w client.Workspace) error {
-	var covered devcontainer.Summary
+	var covered trust.Summary
 	if err := json.Unmarshal(w.Trust, &covered); err != nil {
 		return dray.Errorf(dray.CodeInternal, "decode the trust summary of %s: %w", w.Folder, err).
 			WithHint("run dray workspace trust --json to see it unformatted")

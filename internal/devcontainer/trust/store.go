@@ -1,0 +1,171 @@
+package trust
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/compose"
+	"github.com/dray-dev/dray/internal/devcontainer/worktree"
+	"github.com/dray-dev/dray/internal/linux"
+)
+
+// Store records which workspaces may be brought up. `up` runs initializeCommand on the host
+// and mounts directories of the host, so the user must have agreed to it (RT-09). A trust covers
+// the hash of the trust inputs and ends when one of them changes.
+//
+// It is safe for concurrent use, also by several processes.
+type Store struct {
+	file          recordFile
+	alwaysTrusted []string
+	compose       compose.Options
+}
+
+// NewStore returns a store with its file trust.json in the state directory. The folders in
+// always are trusted with any configuration, but not the directories in them.
+func NewStore(state string, always []string, compose compose.Options) *Store {
+	s := &Store{file: recordFile{path: filepath.Join(state, "trust.json")}, compose: compose}
+	for _, folder := range always {
+		folder = filepath.Clean(folder)
+		if resolved, err := filepath.EvalSymlinks(folder); err == nil {
+			folder = resolved
+		}
+		s.alwaysTrusted = append(s.alwaysTrusted, folder)
+	}
+	return s
+}
+
+// Summary returns what a trust in the workspace would cover.
+func (s *Store) Summary(ctx context.Context, loc devcontainer.Location) (Summary, error) {
+	in, _, err := s.collect(ctx, loc)
+	if err != nil {
+		return Summary{}, err
+	}
+	return in.summary(), nil
+}
+
+// collect returns all trust inputs, and the hash of those that are known without running compose.
+func (s *Store) collect(ctx context.Context, loc devcontainer.Location) (*inputs, string, error) {
+	in, err := collect(ctx, loc)
+	if err != nil {
+		return nil, "", err
+	}
+	inputsHash := in.hash()
+	err = in.addProject(ctx, s.compose)
+	return in, inputsHash, err
+}
+
+// Trust records a trust in what the returned summary shows.
+func (s *Store) Trust(ctx context.Context, loc devcontainer.Location) (Summary, error) {
+	in, inputsHash, err := s.collect(ctx, loc)
+	if err != nil {
+		return Summary{}, err
+	}
+	summary := in.summary()
+	record := record{
+		Workspace: in.loc.Workspace, Config: in.loc.Config, Hash: summary.Hash, At: time.Now().UTC(),
+	}
+	if inputsHash != summary.Hash {
+		record.InputsHash = inputsHash
+	}
+	return summary, s.file.put(record)
+}
+
+// Approve returns the approval to bring the workspace up with its present configuration. It fails
+// with workspace_untrusted.
+func (s *Store) Approve(ctx context.Context, loc devcontainer.Location) (Approval, error) {
+	if approval, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
+		return approval, err
+	}
+	in, record, err := s.unchanged(ctx, loc)
+	if err != nil {
+		return Approval{}, err
+	}
+	if err := in.addProject(ctx, s.compose); err != nil {
+		return Approval{}, err
+	}
+	if record.Hash != in.hash() {
+		return Approval{}, untrusted(loc, record)
+	}
+	config, err := in.file.Pin(loc, in.root)
+	if err != nil {
+		return Approval{}, err
+	}
+	reads, hardLinked := in.reads()
+	return Approval{
+		loc: loc, config: config, project: in.project, root: cmp.Or(in.realRoot, in.loc.Workspace),
+		reads: reads, hardLinked: hardLinked,
+	}, nil
+}
+
+// unchanged returns the trust inputs that are known without running compose, and the record of the
+// trust in them. It fails with workspace_untrusted if they are not trusted.
+func (s *Store) unchanged(ctx context.Context, loc devcontainer.Location,
+) (*inputs, record, error) {
+	in, err := collect(ctx, loc)
+	if err != nil {
+		return nil, record{}, err
+	}
+	record, err := s.file.record(in.loc)
+	if err == nil && record.inputsHash() != in.hash() {
+		err = untrusted(loc, record)
+	}
+	return in, record, err
+}
+
+func untrusted(loc devcontainer.Location, record record) error {
+	why := "has changed since it was trusted"
+	if record.Hash == "" {
+		why = "is not trusted"
+	}
+	return dray.Errorf(dray.CodeWorkspaceUntrusted,
+		"the devcontainer configuration of %s %s", loc.Workspace, why).
+		WithHint("review and trust it with: dray workspace trust %s", loc.Workspace)
+}
+
+func (s *Store) approveAlways(ctx context.Context, loc devcontainer.Location,
+) (Approval, bool, error) {
+	canonical, err := loc.Canonical(ctx)
+	if err != nil {
+		return Approval{}, false, err
+	}
+	if !slices.Contains(s.alwaysTrusted, canonical.Workspace) {
+		return Approval{}, false, nil
+	}
+	file, err := devcontainer.ReadConfig(ctx, loc)
+	if err != nil {
+		return Approval{}, false, err
+	}
+	root := ""
+	if !file.IsCompose() {
+		if root, err = worktree.Root(ctx, loc.Workspace); err != nil {
+			return Approval{}, false, err
+		}
+	}
+	config, err := file.Pin(loc, root)
+	return Approval{loc: loc, config: config}, err == nil, err
+}
+
+// IsTrusted reports whether the files of the workspace are as they were when it was trusted, and
+// the trust inputs, empty if it is always trusted. If it returns false, the error is the reason. It
+// does not run compose, as Approve does: another version of compose can have another model of the
+// same files.
+func (s *Store) IsTrusted(ctx context.Context, loc devcontainer.Location) (bool, Files, error) {
+	if _, ok, err := s.approveAlways(ctx, loc); ok || err != nil {
+		return err == nil, Files{}, err
+	}
+	in, _, err := s.unchanged(ctx, loc)
+	if err != nil {
+		return false, Files{}, err
+	}
+	return true, Files{
+		dir:     linux.UntrustedDir(loc.Workspace),
+		files:   slices.Sorted(maps.Keys(in.files)),
+		folders: slices.Sorted(maps.Keys(in.folders)),
+	}, nil
+}

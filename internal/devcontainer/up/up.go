@@ -1,0 +1,148 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/helper"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/linux"
+)
+
+// Options are the options of Run.
+type Options struct {
+	// CLI is the absolute path of the reference CLI.
+	CLI string
+	// State is the daemon's state directory. Run stores pinned configurations and attempts there.
+	State string
+	// Approval is required, from trust.Store.Approve.
+	Approval trust.Approval
+	// Container is the workspace's container from Location.Match, or zero.
+	Container devcontainer.ContainerInfo
+	// ExtraArgs follow dray's own arguments.
+	ExtraArgs []string
+	// Env is the environment of the CLI and of initializeCommand, see helper.Env. ${localEnv:NAME} is
+	// replaced by its values, on which mounts can depend: it must not contain values of a caller. Run
+	// adds a TMPDIR, which it removes at its end.
+	Env   []string
+	Start helper.StartFunc
+}
+
+// Result is what the CLI reports of the running container.
+type Result struct {
+	ContainerID           string
+	RemoteUser            string
+	RemoteWorkspaceFolder string
+}
+
+// Run brings a workspace's container up by the reference CLI, which builds, creates or starts it as
+// needed and runs the lifecycle commands. It reports progress: phase is a word, message a line.
+// When ctx is done the CLI and its descendants are ended.
+//
+// A failed lifecycle command leaves a running container, and the CLI's next `up` would never run
+// that command again. So Run records each attempt before it starts and removes the record when it
+// succeeds; if the last attempt left an incomplete container, Run replaces that container. A
+// container that was complete before is never removed.
+//
+// It fails with workspace_untrusted, helper_missing (no CLI) or container_failed.
+func Run(ctx context.Context, o Options, progress func(phase, message string)) (Result, error) {
+	if err := o.check(); err != nil {
+		return Result{}, err
+	}
+	a, err := beginAttempt(ctx, o)
+	if err != nil {
+		return Result{}, err
+	}
+	if a.replace {
+		progress("remove", "the last attempt left the container incomplete: replacing it")
+	}
+	result, err := o.run(ctx, a, progress)
+	if noteErr := a.end(err); noteErr != nil {
+		return Result{}, errors.Join(err, noteErr)
+	}
+	return result, err
+}
+
+func (o Options) check() error {
+	if o.Approval.IsZero() {
+		return dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").
+			WithHint("run: dray workspace trust DIR")
+	}
+	if folder := o.Approval.Location().Workspace; strings.Contains(folder, "=") {
+		return dray.Errorf(dray.CodeContainerFailed,
+			"the devcontainer CLI hangs on paths that contain \"=\": %s", folder).
+			WithHint("rename the folder")
+	}
+	if file := o.Approval.HardLinked(); file != "" {
+		return dray.Errorf(dray.CodeContainerUnavailable, "%s has another name (a hard link), by which "+
+			"a container could change it before it is used", file).
+			WithHint("replace it by a copy of itself")
+	}
+	return o.checkCLI()
+}
+
+func (o Options) checkCLI() error {
+	var what string
+	info, err := os.Stat(o.CLI)
+	switch {
+	case o.CLI == "":
+		what = "was not found"
+	case err != nil:
+		what = fmt.Sprintf("%q was not found", o.CLI)
+	case !filepath.IsAbs(o.CLI) || info.IsDir() || info.Mode().Perm()&0o111 == 0:
+		what = fmt.Sprintf("%q is not the absolute path of a program", o.CLI)
+	default:
+		return nil
+	}
+	return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %s", what).
+		WithHint("run npm install --global @devcontainers/cli, or set devcontainer.cli to its path")
+}
+
+func (o Options) run(
+	ctx context.Context, a *attempt, progress func(phase, message string),
+) (Result, error) {
+	dirs, err := o.makeDirs(a.replace)
+	defer func() { _ = os.RemoveAll(dirs.run) }() // if it fails, the next start of the daemon does it
+	if err == nil {
+		err = o.checkComposeFiles()
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	running, err := o.Start(ctx, o.command(dirs, a.replace))
+	if err != nil {
+		return Result{}, fmt.Errorf("start the devcontainer CLI: %w", err)
+	}
+	log := logReader{progress: progress, phase: "up"}
+	m := monitor{loc: o.Approval.Location(), before: a.note.Before, log: log}
+	return m.follow(ctx, running)
+}
+
+// command returns the CLI's command. The CLI derives labels from --config and reads the
+// configuration from --override-config. It must not create a lock file, which is a trust input.
+func (o Options) command(dirs runDirs, replace bool) helper.Command {
+	loc := o.Approval.Location()
+	argv := []string{
+		o.CLI, "up", "--log-format", "json", "--workspace-folder", loc.Workspace,
+		"--config", loc.Config, "--override-config", dirs.pinned,
+	}
+	if !slices.ContainsFunc(o.ExtraArgs, func(arg string) bool {
+		return strings.HasPrefix(arg, "--user-data-folder")
+	}) {
+		argv = append(argv, "--user-data-folder", dirs.data)
+	}
+	if _, err := os.Stat(loc.FeatureLock()); linux.IsAbsent(err) {
+		argv = append(argv, "--no-lockfile")
+	}
+	if replace {
+		argv = append(argv, "--remove-existing-container")
+	}
+	return helper.Command{Argv: append(argv, o.ExtraArgs...), Env: dirs.env(o.Env), Dir: loc.Workspace}
+}
