@@ -228,6 +228,11 @@ type daemon struct {
 	logs   *observer.ObservedLogs
 }
 
+// Status implements [api.Daemon].
+func (p *fakeDeps) Status(context.Context) api.Status {
+	return api.Status{Version: "test", Engine: api.EngineStatus{Error: dray.AsError(io.EOF)}}
+}
+
 // start serves until the end of the test.
 func start(t testing.TB, change func(*fakeDeps)) *daemon {
 	t.Helper()
@@ -272,7 +277,7 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 		Calls: call.NewRegistry(call.Options{
 			Executor: executor, Open: p.captures.OpenAuto, Log: log,
 		}),
-		Audit: p.audit, Tools: p, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Log: log,
+		Audit: p.audit, Tools: p, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Daemon: p, Log: log,
 		MaxBody: p.maxBody, BodyDir: t.TempDir(), Ready: p.ready, Version: "test",
 	}
 	if p.config != nil {

@@ -146,6 +146,8 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		op("GET /v1/tools/{name}", "get-tool", about.tool, "Get a tool.").
 			path("name", "The tool's name, compared exactly.").
 			returns(200, "The tool.", toolReply{}),
+		op("GET /v1/status", "status", about.status, "Get the state of the daemon.").
+			returns(200, "The state.", Status{}),
 		op("GET /healthz", "health", about.health, "Check that the process runs.").
 			returns(200, "It runs.", stateReply{}),
 		op("GET /readyz", "ready", about.ready, "Check whether calls are accepted.").

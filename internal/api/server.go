@@ -57,6 +57,7 @@ type Config struct {
 	Tools      Tools
 	Workspaces Workspaces
 	Captures   Captures
+	Daemon     Daemon
 	Log        *zap.Logger
 	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64
@@ -158,7 +159,7 @@ func (c *Config) check() error {
 	for name, missing := range map[string]bool{
 		"Intake": c.Intake == nil, "Calls": c.Calls == nil, "Audit": c.Audit == nil,
 		"Tools": c.Tools == nil, "Workspaces": c.Workspaces == nil, "Captures": c.Captures == nil,
-		"Log": c.Log == nil, "MaxBody": c.MaxBody <= 0,
+		"Daemon": c.Daemon == nil, "Log": c.Log == nil, "MaxBody": c.MaxBody <= 0,
 		"BodyDir": c.BodyDir == "", "Version": c.Version == "",
 	} {
 		if missing {

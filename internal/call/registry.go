@@ -157,6 +157,18 @@ func (r *Registry) Running() (n int, lastEnded time.Time) {
 	return len(r.active), r.lastEnded
 }
 
+// Counts returns the number of calls that run and that wait for a slot.
+func (r *Registry) Counts() (running, queued int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.active {
+		if c.Queued() {
+			queued++
+		}
+	}
+	return len(r.active) - queued, queued
+}
+
 // Queued returns the ids of the calls of a principal that wait for a slot.
 func (r *Registry) Queued(principal string) []string {
 	r.mu.Lock()

@@ -47,13 +47,13 @@ type Client struct {
 	// daemon is alive.
 	OnSlow func()
 	// Version is the version of this program. OnVersionMismatch, if set, is called once if the daemon
-	// has another version, with the daemon's pid (0 if unknown).
+	// has another version.
 	Version           string
-	OnVersionMismatch func(version string, pid int)
+	OnVersionMismatch func(version string)
 	// Config is the digest of the caller's configuration. OnConfigMismatch, if set, is called once if
 	// the daemon has another one.
 	Config           string
-	OnConfigMismatch func(pid int)
+	OnConfigMismatch func()
 
 	mismatchOnce sync.Once
 	configOnce   sync.Once
@@ -205,7 +205,7 @@ func (c *Client) checkVersion(daemon string) {
 	if c.OnVersionMismatch == nil || daemon == "" || c.Version == "" || daemon == c.Version {
 		return
 	}
-	c.mismatchOnce.Do(func() { c.OnVersionMismatch(daemon, peerPID(c.dialer.socket)) })
+	c.mismatchOnce.Do(func() { c.OnVersionMismatch(daemon) })
 }
 
 // configHeader contains the digest of the daemon's configuration.
@@ -215,7 +215,7 @@ func (c *Client) checkConfig(daemon string) {
 	if c.OnConfigMismatch == nil || daemon == "" || daemon == c.Config {
 		return
 	}
-	c.configOnce.Do(func() { c.OnConfigMismatch(peerPID(c.dialer.socket)) })
+	c.configOnce.Do(c.OnConfigMismatch)
 }
 
 // transportError returns the error of a request without a response. The cause of a cancelled
@@ -348,20 +348,6 @@ func peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	return cred, credErr
 }
 
-// peerPID returns the pid of the process that listens on a socket, or 0.
-func peerPID(socket string) int {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		return 0
-	}
-	defer conn.Close()
-	cred, err := peer(conn)
-	if err != nil {
-		return 0
-	}
-	return int(cred.Pid)
-}
-
 // ErrUnresponsive is returned if a daemon accepts connections and does not respond, not even to a
 // health check. It may still execute the request.
 var ErrUnresponsive = errors.New("the daemon does not respond")
@@ -428,13 +414,9 @@ func (c *Client) probe(ctx context.Context) error {
 }
 
 func (c *Client) unresponsiveError() error {
-	hint := "it may be stopped or hung: resume or kill it, and repeat the command"
-	if pid := peerPID(c.dialer.socket); pid != 0 {
-		hint = fmt.Sprintf("it may be stopped or hung: run `kill -CONT %d`, or `kill -9 %d`, "+
-			"and repeat the command", pid, pid)
-	}
 	return dray.Errorf(dray.CodeInternal, "%w: it accepts connections on %s", ErrUnresponsive,
-		c.dialer.socket).WithHint("%s", hint)
+		c.dialer.socket).
+		WithHint("it may be stopped or hung: run `dray stop`, and repeat the command")
 }
 
 // cancelOnClose cancels the request's context when the response is closed.

@@ -63,6 +63,11 @@ func (c *Client) Cancel(ctx context.Context, id string) error {
 	return c.command(ctx, invocationPath(id, "/cancel"), nil)
 }
 
+// CancelAndWait cancels a call and returns its record when it has ended.
+func (c *Client) CancelAndWait(ctx context.Context, id string) (Reply[dray.Record], error) {
+	return post[dray.Record](ctx, c, invocationPath(id, "/cancel"), nil)
+}
+
 func invocationPath(id, rest string) string {
 	return "/v1/invocations/" + url.PathEscape(id) + rest
 }

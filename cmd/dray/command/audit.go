@@ -218,7 +218,7 @@ control codes are shown as escapes. If paths in the output were rewritten, it pr
 the rewritten text; with --raw it prints the original text.`,
 		Example: `  dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab
   dray audit show 01980f2e-5b1c-7c3a-9d2e-0123456789ab --output stdout >log`,
-		Args: exactArgs(1, "the id of a call", "run dray audit list to find it"),
+		Args: oneArg("the id of a call", "run dray audit list to find it"),
 	}
 	a.jsonFlag(cmd)
 	cmd.Flags().StringVar(&stream, "output", "", "print the captured `stream`: stdout or stderr")

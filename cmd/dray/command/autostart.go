@@ -177,6 +177,17 @@ const (
 // errLocked is returned by tryLock if another process holds the lock.
 var errLocked = errors.New("locked by another process")
 
+// writePID writes this process' pid to the file.
+func (l *lock) writePID() error {
+	if err := l.file.Truncate(0); err != nil {
+		return fmt.Errorf("write the pid: %w", err)
+	}
+	if _, err := fmt.Fprintln(l.file, os.Getpid()); err != nil {
+		return fmt.Errorf("write the pid: %w", err)
+	}
+	return nil
+}
+
 // lock is an exclusive lock on a file. It belongs to the open file, not to the process
 // (F_OFD_SETLK): two locks in one process exclude each other too, and locked can query it.
 type lock struct{ file *os.File }
@@ -300,7 +311,33 @@ func (a *app) withClient(do func(*client.Client) error) error {
 		state: string(cfg.State), socket: cfg.Server.Socket, args: serveArgs(cfg),
 		status: a.err,
 	}
-	c := client.New(cfg.Server.Socket, s.start)
+	return a.useClient(cfg, s.start, do)
+}
+
+// withRunningDaemon is withClient for commands that must not start a daemon. Without a running one
+// it fails with [client.ErrNoDaemon]. Connecting to the socket would not do: a service manager may
+// listen there and start the daemon.
+func (a *app) withRunningDaemon(do func(*client.Client) error) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	if running, err := locked(filepath.Join(string(cfg.State), daemonLock)); err != nil || !running {
+		return errors.Join(err, noDaemonError(cfg))
+	}
+	return a.useClient(cfg, nil, do)
+}
+
+// noDaemonError says that no daemon uses the state directory.
+func noDaemonError(cfg *config.Config) error {
+	return dray.Errorf(dray.CodeNotFound, "%w for %s", client.ErrNoDaemon, cfg.State).
+		WithHint("commands such as dray exec start one, and so does dray serve")
+}
+
+func (a *app) useClient(cfg *config.Config, start func(context.Context) error,
+	do func(*client.Client) error,
+) error {
+	c := client.New(cfg.Server.Socket, start)
 	defer c.Close()
 	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon to respond ...") }
 	c.Version = thisBuild().Version
@@ -312,35 +349,27 @@ func (a *app) withClient(do func(*client.Client) error) error {
 
 // warnVersion warns, on a terminal, that the running daemon is of another version: it lacks the
 // changes of this program.
-func (a *app) warnVersion(daemon string, pid int) {
+func (a *app) warnVersion(daemon string) {
 	if isTerminal(a.err) {
-		fmt.Fprintln(a.err, versionMismatch(daemon, pid))
+		fmt.Fprintln(a.err, versionMismatch(daemon))
 	}
 }
 
-func versionMismatch(daemon string, pid int) string {
-	return fmt.Sprintf("dray: warning: the daemon has version %s, this command %s; "+
-		"%s, and the next command starts the new one", escapeLine(daemon), thisBuild().Version,
-		stopHint(pid))
-}
-
-func stopHint(pid int) string {
-	if pid == 0 {
-		return "stop it"
-	}
-	return fmt.Sprintf("stop it with kill %d", pid)
+func versionMismatch(daemon string) string {
+	return fmt.Sprintf("dray: warning: the daemon has version %s, this command %s; run `dray stop`, "+
+		"and the next command starts the new one", escapeLine(daemon), thisBuild().Version)
 }
 
 // warnConfig warns that the running daemon has another configuration: on a terminal, and wherever
 // this command was given one that has no effect.
-func (a *app) warnConfig(pid int) {
+func (a *app) warnConfig() {
 	given := configSources(a.config, os.Environ())
 	if given == "" && !isTerminal(a.err) {
 		return
 	}
 	fmt.Fprintf(a.err, "dray: warning: %s no effect on the daemon that runs, which keeps its "+
-		"configuration; %s, and the next command starts one with this configuration\n",
-		cmp.Or(given, "changes of the configuration file have"), stopHint(pid))
+		"configuration; run `dray stop`, and the next command starts one with this configuration\n",
+		cmp.Or(given, "changes of the configuration file have"))
 }
 
 // configSources names the flag and the variables that configure this command, with a verb, or

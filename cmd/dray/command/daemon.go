@@ -27,6 +27,8 @@ import (
 
 // daemon has the parts of the running daemon.
 type daemon struct {
+	cfg          *config.Config
+	startedAt    time.Time
 	admission    *admission.Controller
 	calls        *call.Registry
 	server       *api.Server
@@ -51,7 +53,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (*daemo
 	if len(unsafe) > 0 {
 		log.Warn("unsafe elements of PATH dropped", zap.Strings("elements", unsafe))
 	}
-	d := &daemon{}
+	d := &daemon{cfg: cfg, startedAt: time.Now()}
 	if err := d.openServices(ctx, cfg, log); err != nil {
 		return nil, errors.Join(err, d.close(ctx))
 	}
@@ -90,7 +92,8 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 			Tools: tools, Router: rules, Environments: d.environments, MaxTimeout: cfg.Limits.MaxTimeout,
 		},
 		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
-		Log: log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
+		Daemon: d,
+		Log:    log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
 		Ready: d.audit.Ready, Version: thisBuild().Version, ConfigDigest: cfg.Digest(),
 	})
 	return err

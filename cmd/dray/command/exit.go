@@ -45,7 +45,7 @@ const exitHelpOthers = `Exit codes (for exec and call see dray exec --help):
   0  success
   1  failed
   2  invalid usage
-  3  no daemon is running and none could be started
+  3  no daemon is running, or none could be started
   4  denied, or the workspace is not trusted
   5  not found`
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -85,7 +86,7 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 			MaxTimeout: cfg.Limits.MaxTimeout,
 		},
 		Calls: calls, Audit: store, Tools: registry, Workspaces: fakeWorkspaces{string(cfg.State)},
-		Captures: captures, Log: log, MaxBody: cfg.Server.MaxBody,
+		Captures: captures, Daemon: fakeStatus{}, Log: log, MaxBody: cfg.Server.MaxBody,
 		BodyDir: string(cfg.State), Version: thisBuild().Version, ConfigDigest: cfg.Digest(),
 	})
 	if err != nil {
@@ -175,3 +176,8 @@ type fakeRouteChecker struct{}
 func (fakeRouteChecker) Check(context.Context, dray.Route, dray.Invocation, bool) error {
 	return nil
 }
+
+// fakeStatus is the status of a daemon without calls.
+type fakeStatus struct{}
+
+func (fakeStatus) Status(context.Context) api.Status { return api.Status{PID: os.Getpid()} }

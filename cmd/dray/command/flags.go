@@ -266,10 +266,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// exactArgs requires n arguments; what names them for the error.
-func exactArgs(n int, what, hint string) cobra.PositionalArgs {
+// oneArg requires one argument; what names them for the error.
+func oneArg(what, hint string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
+		if len(args) != 1 {
 			return usagef("%s takes %s", cmd.CommandPath(), what).WithHint("%s", hint)
 		}
 		return nil

@@ -77,7 +77,8 @@ state directory, and start it if it is not running.
 	root.PersistentFlags().StringVar(&a.config, "config", "",
 		"configuration `file` (default: $DRAY_CONFIG, ~/.config/dray/config.yaml)")
 	root.AddCommand(newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newSync(a),
-		newWorkspace(a), newAudit(a), newConfig(a), newServe(a), newVersion(a), newCompletion(a))
+		newWorkspace(a), newAudit(a), newConfig(a), newServe(a), newStatus(a), newPs(a),
+		newCancel(a), newStop(a), newVersion(a), newCompletion(a))
 	addHelp(root)
 	// a group of commands cannot be run by itself, so its usage line is left out
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
@@ -288,7 +289,7 @@ func newCompletion(a *app) *cobra.Command {
 		Example: "  source <(dray completion bash)\n" +
 			"  dray completion fish > ~/.config/fish/completions/dray.fish",
 		ValidArgs:             shells,
-		Args:                  exactArgs(1, "the name of a shell", "use bash, zsh or fish"),
+		Args:                  oneArg("the name of a shell", "use bash, zsh or fish"),
 		DisableFlagsInUseLine: true,
 	}
 	cmd.RunE = a.run(func(_ context.Context, args []string) error {

@@ -73,7 +73,14 @@ func lockState(cfg *config.Config) (*lock, error) {
 		return nil, dray.Errorf(dray.CodeConflict, "another daemon uses the state directory %s",
 			cfg.State).WithHint("commands find that daemon; for a second one use --state DIR")
 	}
-	return stateLock, err
+	if err != nil {
+		return nil, err
+	}
+	if err := stateLock.writePID(); err != nil {
+		stateLock.unlock()
+		return nil, err
+	}
+	return stateLock, nil
 }
 
 // openRunner opens the service, then the socket, so that no client connects to a daemon that fails

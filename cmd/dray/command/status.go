@@ -1,0 +1,161 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/api"
+	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/workspace"
+)
+
+// onDaemon completes a command that uses the running daemon and does not start one.
+func (a *app) onDaemon(cmd *cobra.Command,
+	do func(ctx context.Context, c *client.Client, args []string) error,
+) *cobra.Command {
+	a.jsonFlag(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		return a.withRunningDaemon(func(c *client.Client) error { return do(ctx, c, args) })
+	})
+	return cmd
+}
+
+func newStatus(a *app) *cobra.Command {
+	return a.onDaemon(&cobra.Command{
+		Use:   "status",
+		Short: "Show the state of the daemon",
+		Long: `status shows the daemon of the state directory: its process, its configuration, its
+calls, and whether the audit log and the container engine work. It does not start a
+daemon: if none is running, it exits with 3.`,
+		Args: noArgs,
+	}, func(ctx context.Context, c *client.Client, _ []string) error {
+		reply, err := c.Status(ctx)
+		return printReply(a, reply, err, a.printStatus)
+	})
+}
+
+func (a *app) printStatus(st client.Status) error {
+	var s section
+	state := "running"
+	if st.Draining {
+		state = "shutting down"
+	}
+	s.add("daemon", fmt.Sprintf("%s, pid %d, version %s", state, st.PID, st.Version))
+	s.add("since", sinceText(st.StartedAt))
+	s.add("socket", st.Socket)
+	s.add("state", st.State)
+	s.add("config", fmt.Sprintf("%s, loaded %s", cmp.Or(st.Config.File, "no file"),
+		localTime(st.Config.LoadedAt)))
+	s.add("calls", fmt.Sprintf("%d running, %d queued", st.Calls.Running, st.Calls.Queued))
+	s.add("workspaces", fmt.Sprintf("%d known, %d running", st.Workspaces.Known,
+		st.Workspaces.Running))
+	s.add("audit log", withError(st.Audit.Path, st.Audit.Error))
+	s.add("engine", withError(st.Engine.Host+" ("+st.Engine.Source+")", st.Engine.Error))
+	return writeSections(a.out, []section{s})
+}
+
+// sinceText returns a time and how long ago it is.
+func sinceText(t time.Time) string {
+	return fmt.Sprintf("%s (%s)", localTime(t), time.Since(t).Round(time.Second))
+}
+
+// withError adds the error of a part of the daemon to its name.
+func withError(name string, err *dray.Error) string {
+	if err == nil {
+		return name
+	}
+	return fmt.Sprintf("%s: %s (%s)", name, err.Message, err.Code)
+}
+
+func newPs(a *app) *cobra.Command {
+	return a.onDaemon(&cobra.Command{
+		Use:   "ps",
+		Short: "List the calls that run or wait for a slot",
+		Long: `ps lists the calls that run or wait for a slot. For calls that have ended see
+dray audit list. ps does not start a daemon: if none is running, it exits with 3.`,
+		Args: noArgs,
+	}, func(ctx context.Context, c *client.Client, _ []string) error {
+		calls, err := c.Active(ctx)
+		if err != nil {
+			return err
+		}
+		return a.printActive(calls)
+	})
+}
+
+func (a *app) printActive(calls []client.Reply[dray.Record]) error {
+	if a.json {
+		items := make([]jsontext.Value, len(calls))
+		for i, c := range calls {
+			items[i] = c.JSON
+		}
+		return a.printJSON(client.Page[jsontext.Value]{Items: items})
+	}
+	t := table{head: []string{"ID", "TOOL", "STATUS", "WHERE", "SINCE", "WHO"}}
+	for _, c := range calls {
+		rec := c.Value
+		t.add(rec.ID, rec.Tool, string(rec.Status), where(rec), sinceText(rec.StartedAt), rec.Principal)
+	}
+	return t.write(a.out)
+}
+
+func newCancel(a *app) *cobra.Command {
+	return a.onDaemon(&cobra.Command{
+		Use:   "cancel ID",
+		Short: "Cancel a call and wait for its end",
+		Long: `cancel cancels a call, waits until everything that it started has ended, and prints
+how it ended. A call that has ended already does not change. cancel does not start a
+daemon: if none is running, it exits with 3.`,
+		Example: "  dray ps\n  dray cancel 01980f2e-5b1c-7c3a-9d2e-0123456789ab",
+		Args:    oneArg("the id of a call", "run dray ps to find it"),
+	}, func(ctx context.Context, c *client.Client, args []string) error {
+		reply, err := c.CancelAndWait(ctx, args[0])
+		if dray.CodeOf(err) == dray.CodeNotFound {
+			err = dray.AsError(err).WithHint("run dray ps to find the id")
+		}
+		return printReply(a, reply, err, func(rec dray.Record) error {
+			_, err := fmt.Fprintf(a.out, "%s: %s\n", rec.ID, endOf(rec))
+			return outputError(err)
+		})
+	})
+}
+
+// engineTimeout bounds how long the status waits for the engine.
+const engineTimeout = 3 * time.Second
+
+// Status implements [api.Daemon].
+func (d *daemon) Status(ctx context.Context) api.Status {
+	st := api.Status{
+		Version: thisBuild().Version, PID: os.Getpid(), StartedAt: d.startedAt,
+		State: string(d.cfg.State), Socket: d.cfg.Server.Socket, Draining: d.calls.Draining(),
+		Config: api.ConfigStatus{File: d.cfg.File, Digest: d.cfg.Digest(), LoadedAt: d.startedAt},
+		Audit:  api.AuditStatus{Path: d.cfg.State.AuditDB(), Error: errorOrNil(d.audit.Ready(ctx))},
+		Engine: api.EngineStatus{Host: d.engine.Host(), Source: d.engine.Source()},
+	}
+	st.Calls.Running, st.Calls.Queued = d.calls.Counts()
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	list, err := d.workspaces.List(ctx)
+	st.Engine.Error = errorOrNil(err)
+	st.Workspaces.Known = len(list)
+	for _, w := range list {
+		if w.State == workspace.Running {
+			st.Workspaces.Running++
+		}
+	}
+	return st
+}
+
+func errorOrNil(err error) *dray.Error {
+	if err == nil {
+		return nil
+	}
+	return dray.AsError(err)
+}

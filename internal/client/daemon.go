@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray"
+)
+
+// Status is the state of the daemon.
+type Status struct {
+	Version   string    `json:"version"`
+	PID       int       `json:"pid"`
+	StartedAt time.Time `json:"started_at"`
+	State     string    `json:"state"`
+	Socket    string    `json:"socket"`
+	// Draining means that the daemon is shutting down.
+	Draining bool `json:"draining"`
+	Config   struct {
+		File     string    `json:"file"`
+		LoadedAt time.Time `json:"loaded_at"`
+	} `json:"config"`
+	Calls struct {
+		Running int `json:"running"`
+		Queued  int `json:"queued"`
+	} `json:"calls"`
+	Audit struct {
+		Path  string      `json:"path"`
+		Error *dray.Error `json:"error"`
+	} `json:"audit"`
+	Engine struct {
+		Host   string      `json:"host"`
+		Source string      `json:"source"`
+		Error  *dray.Error `json:"error"`
+	} `json:"engine"`
+	Workspaces struct {
+		Known   int `json:"known"`
+		Running int `json:"running"`
+	} `json:"workspaces"`
+}
+
+// Status returns the state of the daemon.
+func (c *Client) Status(ctx context.Context) (Reply[Status], error) {
+	return get[Status](ctx, c, "/v1/status", nil)
+}
+
+// Active returns the calls that run or wait for a slot, newest first within each of the two.
+func (c *Client) Active(ctx context.Context) ([]Reply[dray.Record], error) {
+	var active []Reply[dray.Record]
+	seen := map[string]bool{} // a call may leave the queue between two requests
+	for _, status := range []dray.Status{dray.StatusQueued, dray.StatusRunning} {
+		filters := url.Values{"status": {string(status)}, "limit": {"1000"}}
+		for more := true; more; {
+			page, err := get[Page[jsontext.Value]](ctx, c, "/v1/invocations", filters)
+			if err != nil {
+				return nil, err
+			}
+			for _, item := range page.Value.Items {
+				reply := Reply[dray.Record]{JSON: item}
+				if err := json.Unmarshal(item, &reply.Value); err != nil {
+					return nil, dray.Errorf(dray.CodeInternal, "decode a call: %w", err).
+						WithHint("the daemon may be of another version: run `dray stop`, and try again")
+				}
+				if id := reply.Value.ID; !seen[id] {
+					seen[id] = true
+					active = append(active, reply)
+				}
+			}
+			filters.Set("cursor", page.Value.NextCursor)
+			more = page.Value.NextCursor != ""
+		}
+	}
+	return active, nil
+}
