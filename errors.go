@@ -27,6 +27,7 @@ const (
 	CodeSyncRefused          Code = "sync_refused"
 	CodeRouteConflict        Code = "route_conflict"
 	CodeBusy                 Code = "busy"
+	CodeBudgetExceeded       Code = "budget_exceeded"
 	CodeInternal             Code = "internal"
 	CodeAuditUnavailable     Code = "audit_unavailable"
 	CodeShuttingDown         Code = "shutting_down"

@@ -86,6 +86,14 @@ type CallContext struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
+// PlanUsage is what the calls of a plan have used together, or may use.
+type PlanUsage struct {
+	Calls int64
+	// Wall is the sum of the durations of the calls, Bytes that of their Result.Bytes.
+	Wall  time.Duration
+	Bytes int64
+}
+
 // PlanRouting is the routing of the caller's plan: "host", a container or a workspace.
 type PlanRouting struct {
 	Override string `json:"override,omitempty"`

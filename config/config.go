@@ -165,11 +165,24 @@ type Routing struct {
 	Plans map[string]Plan
 }
 
-// Plan is the routing of one plan, as in Routing.
+// Plan is the routing of one plan, as in Routing, and what its calls may use.
 type Plan struct {
 	Override string
 	Fallback string
+	Budget   Budget
 }
+
+// Budget is what the calls of a plan may use in total. Zero is unlimited.
+type Budget struct {
+	Calls int
+	// Wall is the sum of the durations of the calls.
+	Wall time.Duration
+	// Bytes is the sum of what dray.Result.Bytes counts.
+	Bytes int64
+}
+
+// maxBudgetCalls detects a mistyped number.
+const maxBudgetCalls = 1_000_000_000
 
 // Container is a named container. It has exactly one of Workspace, ID and Label.
 type Container struct {

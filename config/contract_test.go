@@ -43,6 +43,7 @@ host.roots
 sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_files sandbox.max_depth
 sandbox.timeout sandbox.deny sandbox.executable
 routing.override routing.fallback routing.plans.p.override routing.plans.p.fallback
+routing.plans.p.budget
 containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label
 containers.c.mappings
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment

@@ -179,6 +179,12 @@ func (d *decoder) plans(v value) map[string]Plan {
 	return all
 }
 
+func (d *decoder) budget(v value) Budget {
+	var b Budget
+	d.object(v, budgetKeys, &b)
+	return b
+}
+
 // routingTarget returns the target of a route: "host", the name of a container, or the directory of
 // a workspace.
 func (d *decoder) routingTarget(v value) string {

@@ -143,14 +143,15 @@ var (
 	mappingsKind    = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).
 			mappings)
 	variablesKind  = namedKind(variablesSchema(), nil, (*decoder).variables)
+	budgetKind     = yamlKind(objectOf(budgetKeys), (*decoder).budget)
 	plansKind      = namedKind(plansSchema(), planKeys, (*decoder).plans)
 	containersKind = namedKind(containersSchema(), containerKeys, (*decoder).containers)
 	toolsKind      = yamlKind(arrayOf(objectOf(toolKeys, "name", "argv")), (*decoder).tools)
 )
 
 const (
-	aboutOverride = "`host`, the name of a container, or the directory of a workspace: overrides " +
-		"the environment of the tool"
+	aboutOverride = "`host`, the name of a container, or the directory of a workspace: used " +
+		"before the devcontainer of the workspace"
 	aboutFallback = "`host`, the name of a container, or the directory of a workspace: used if no " +
 		"other rule applies"
 )
@@ -175,7 +176,15 @@ var (
 	planKeys = settingDefs{
 		{"override", targetKind, "", aboutOverride},
 		{"fallback", targetKind, "", aboutFallback},
-		{key: "budget"},
+		{"budget", budgetKind, "", "what its calls may use in total: `calls`, `wall`, `bytes`"},
+	}
+	budgetKeys = settingDefs{
+		{"calls", countKind(1, maxBudgetCalls), "", "maximum number of calls"},
+		{"wall", positiveKind, "", "maximum sum of the durations of the calls"},
+		{
+			"bytes", sizeKind, "", "maximum sum of output (stdout and stderr, or a longer structured " +
+				"output) and of synced files",
+		},
 	}
 	specificKeys = settingDefs{{"specific", nameKind, "", "name or id of a container"}}
 	toolKeys     = settingDefs{
@@ -333,7 +342,11 @@ var settings = append(settingDefs{
 	},
 	{"routing.override", targetKind, "", aboutOverride},
 	{"routing.fallback", targetKind, "", aboutFallback},
-	{"routing.plans", plansKind, "", "by plan id: `override` and `fallback` of one plan"},
+	{
+		"routing.plans", plansKind, "",
+		"by plan id: `override`, `fallback` and `budget` of one plan; over its budget calls are " +
+			"refused with `budget_exceeded`",
+	},
 	{"containers", containersKind, "", "by name, each with `workspace`, `id` or `label`"},
 	{"tools", toolsKind, "", "list of command tools"},
 	{

@@ -93,7 +93,7 @@ tools:
 // Every supported key is shown, set or not.
 func TestSettingsAreComplete(t *testing.T) {
 	everything := source{file: `
-routing: {plans: {p: {override: c, fallback: c}}}
+routing: {plans: {p: {override: c, fallback: c, budget: {calls: 1, wall: 1s, bytes: 1}}}}
 devcontainer: {local_env: {A: b}}
 containers: {c: {workspace: /w, config: x, service: s, mappings: [{host: /a, container: /b}]}, d: {label: a=b}, e: {id: i}}
 tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}, timeout: 1s, mapping: none, results: [r], rewrite_text: true,
@@ -102,7 +102,8 @@ tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}
 	replace := strings.NewReplacer("containers.c.label", "containers.d.label", "containers.c.id",
 		"containers.e.id", "containers.c.mappings", "containers.c.mappings[0].host",
 		"tools.environment", "tools[0].environment", "tools.env", "tools[0].env.TOKEN", "tools.success_codes", "tools[0].success_codes[1]", "tools.", "tools[0].",
-		"devcontainer.local_env", "devcontainer.local_env.A")
+		"devcontainer.local_env", "devcontainer.local_env.A",
+		"routing.plans.p.budget", "routing.plans.p.budget.wall")
 	got := shown(t, everything)
 	if env := got["tools[0].env.TOKEN"]; !strings.HasPrefix(env, "(not shown)") {
 		t.Errorf("a variable of a tool is shown: %s", env)

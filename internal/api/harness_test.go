@@ -273,7 +273,10 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 		executor = p.executor(executor)
 	}
 	cfg := api.Config{
-		Intake: &call.Intake{Tools: p, Router: p, Environments: p, MaxTimeout: time.Hour},
+		Intake: &call.Intake{
+			Tools: p, Router: p, Environments: p, MaxTimeout: time.Hour,
+			Budgets: call.NewBudgets(nil, nil),
+		},
 		Calls: call.NewRegistry(call.Options{
 			Executor: executor, Open: p.captures.OpenAuto, Log: log,
 		}),

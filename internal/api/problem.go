@@ -49,6 +49,7 @@ var statusByCode = map[dray.Code]int{
 	dray.CodeRouteConflict:        http.StatusUnprocessableEntity,
 	dray.CodeSyncRefused:          http.StatusUnprocessableEntity,
 	dray.CodeBusy:                 http.StatusTooManyRequests,
+	dray.CodeBudgetExceeded:       http.StatusTooManyRequests,
 	dray.CodeInternal:             http.StatusInternalServerError,
 	dray.CodeAuditUnavailable:     http.StatusServiceUnavailable,
 	dray.CodeShuttingDown:         http.StatusServiceUnavailable,

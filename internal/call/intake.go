@@ -32,6 +32,8 @@ type Intake struct {
 	Tools        Tools
 	Router       Router
 	Environments RouteChecker
+	// Budgets refuse calls of some plans.
+	Budgets *Budgets
 	// MaxTimeout is the maximum of the timeouts of a call.
 	MaxTimeout time.Duration
 }
@@ -91,6 +93,9 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 		}
 	}
 	route, routeErr = in.Router.Route(ctx, inv, tool.Environment)
+	if routeErr == nil {
+		routeErr = in.Budgets.Check(ctx, inv.Context.PlanID)
+	}
 	if routeErr == nil {
 		routeErr = in.check(ctx, route, inv, tool)
 	}

@@ -46,7 +46,9 @@ func newIntake(tool string) (*call.Intake, *fakeIntake) {
 		route: dray.Route{Environment: dray.KindHost, Rule: "host"},
 	}
 	f.tool.CheckInput = func(json.RawMessage) error { f.inputs++; return f.inputErr }
-	return &call.Intake{Tools: f, Router: f, Environments: f, MaxTimeout: time.Hour}, f
+	return &call.Intake{
+		Tools: f, Router: f, Environments: f, MaxTimeout: time.Hour, Budgets: call.NewBudgets(nil, nil),
+	}, f
 }
 
 // A request is resolved once, and a request that is no HTTP body needs nothing of HTTP.

@@ -348,7 +348,8 @@ func (r *Registry) execute(ctx context.Context, c *Call, call dray.Call) (res dr
 // audit log has no begin record of it.
 func isRejection(code dray.Code) bool {
 	switch code {
-	case dray.CodeAuditUnavailable, dray.CodeShuttingDown, dray.CodeBusy, dray.CodeInternal:
+	case dray.CodeAuditUnavailable, dray.CodeShuttingDown, dray.CodeBusy, dray.CodeInternal,
+		dray.CodeBudgetExceeded:
 		return true
 	default:
 		return false

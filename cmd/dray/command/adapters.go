@@ -148,6 +148,16 @@ func toolDiagnostics(cfg *config.Config, i int, invalid *tool.InvalidError) []co
 	return found
 }
 
+func planBudgets(cfg *config.Config) map[string]dray.PlanUsage {
+	budgets := map[string]dray.PlanUsage{}
+	for id, p := range cfg.Routing.Plans {
+		budgets[id] = dray.PlanUsage{
+			Calls: int64(p.Budget.Calls), Wall: p.Budget.Wall, Bytes: p.Budget.Bytes,
+		}
+	}
+	return budgets
+}
+
 func newRouter(cfg *config.Config,
 	nearest func(ctx context.Context, dir, root string) (folder string, ok bool),
 ) (*router.Router, error) {

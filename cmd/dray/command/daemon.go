@@ -30,6 +30,7 @@ type daemon struct {
 	cfg          *config.Config
 	startedAt    time.Time
 	admission    *admission.Controller
+	budgets      *call.Budgets
 	calls        *call.Registry
 	server       *api.Server
 	workspaces   *workspace.Manager
@@ -84,12 +85,14 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.admission = admission.New(admission.Limits{
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
+	d.budgets = call.NewBudgets(planBudgets(cfg), d.audit.PlanUsage)
 	d.calls = call.NewRegistry(call.Options{
 		Executor: d.newExecutor(cfg), Open: d.captures.OpenAuto, Log: log,
 	})
 	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
 		Intake: &call.Intake{
-			Tools: tools, Router: rules, Environments: d.environments, MaxTimeout: cfg.Limits.MaxTimeout,
+			Tools: tools, Router: rules, Environments: d.environments, Budgets: d.budgets,
+			MaxTimeout: cfg.Limits.MaxTimeout,
 		},
 		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
 		Daemon: d,
@@ -181,14 +184,14 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 	}
 }
 
-// newExecutor returns the layers of a call, the outermost first: admission, audit log, record,
-// deadline, environment and the tool itself.
+// newExecutor returns the layers of a call, the outermost first: admission, budget, audit log,
+// record, deadline, environment and the tool itself.
 func (d *daemon) newExecutor(cfg *config.Config) dray.Executor {
 	inEnvironment := d.environments.Executor(dray.RunTool, d.admission.Acquire)
 	bounded := executor.Deadline(inEnvironment, executor.Timeouts{
 		Default: cfg.Limits.Timeout, Max: cfg.Limits.MaxTimeout,
 	})
-	return d.admission.Executor(d.audit.Executor(call.Recorded(bounded)))
+	return d.admission.Executor(d.budgets.Executor(d.audit.Executor(call.Recorded(bounded))))
 }
 
 // Serve serves requests until Shutdown.

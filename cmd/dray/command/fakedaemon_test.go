@@ -83,7 +83,7 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	srv, err := api.New(api.Config{
 		Intake: &call.Intake{
 			Tools: registry, Router: routes, Environments: fakeRouteChecker{},
-			MaxTimeout: cfg.Limits.MaxTimeout,
+			MaxTimeout: cfg.Limits.MaxTimeout, Budgets: call.NewBudgets(nil, nil),
 		},
 		Calls: calls, Audit: store, Tools: registry, Workspaces: fakeWorkspaces{string(cfg.State)},
 		Captures: captures, Daemon: fakeStatus{}, Log: log, MaxBody: cfg.Server.MaxBody,
