@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // systemConfigFile is used by users without a configuration file of their own.
@@ -233,11 +235,27 @@ func (c *Config) checkState(info fs.FileInfo, uid int) error {
 		return c.badState(fmt.Sprintf("is owned by uid %d, and dray runs as uid %d", sys.Uid, uid),
 			fmt.Sprintf("run dray as uid %d, or %s", sys.Uid, fixState))
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return c.badState(fmt.Sprintf("has mode %04o, which gives rights to others", mode),
-			"run: chmod 700 "+shellWord(string(c.State)))
+	mode, fix := info.Mode().Perm(), "run: chmod 700 "+lexical.ShellWord(string(c.State))
+	switch {
+	case mode&0o077 == 0 && mode != 0o700:
+		return c.badState(fmt.Sprintf("has mode %04o, and dray must write to it", mode), fix)
+	case mode&0o077 == 0:
+		return nil
+	case !c.stateIsOurs(): // such as /tmp, which others need
+		fix = "use a directory for dray alone, such as " +
+			lexical.ShellWord(c.State.join("dray")) + ": dray creates it with mode 0700"
 	}
-	return nil
+	return c.badState(fmt.Sprintf("has mode %04o, which gives rights to others", mode), fix)
+}
+
+// stateIsOurs reports whether the state directory is empty or has an audit log.
+func (c *Config) stateIsOurs() bool {
+	names, err := os.ReadDir(string(c.State))
+	if err == nil && len(names) == 0 {
+		return true
+	}
+	_, err = os.Lstat(c.State.AuditDB())
+	return err == nil
 }
 
 func (c *Config) badState(problem, fix string) error {
@@ -253,12 +271,4 @@ func cause(err error) error {
 		return pathErr.Err
 	}
 	return err
-}
-
-// shellWord quotes a path for a command line.
-func shellWord(path string) string {
-	if isPlain(path, "/_.-") {
-		return path
-	}
-	return strconv.Quote(path)
 }

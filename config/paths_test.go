@@ -190,10 +190,10 @@ func TestMakeState(t *testing.T) {
 	}
 }
 
-// A state directory that others can read is refused and not changed.
+// A state directory that others can read, or that dray cannot write to, is refused and not changed.
 func TestMakeStateRefuses(t *testing.T) {
 	tmp := t.TempDir()
-	for _, mode := range []fs.FileMode{0o755, 0o750, 0o701, 0o720} {
+	for _, mode := range []fs.FileMode{0o755, 0o750, 0o701, 0o720, 0o500, 0o300} {
 		dir := filepath.Join(tmp, mode.String())
 		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, mode)); err != nil {
 			t.Fatal(err)
@@ -205,6 +205,15 @@ func TestMakeStateRefuses(t *testing.T) {
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("mode %v became %v, %v", mode, info.Mode(), err)
 		}
+	}
+	shared := filepath.Join(tmp, "shared") // such as /tmp: a chmod would break it for others
+	if err := errors.Join(os.MkdirAll(filepath.Join(shared, "theirs"), 0o755),
+		os.Chmod(shared, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if err := stateAt(t, shared).MakeState(); err == nil || strings.Contains(err.Error(), "chmod") ||
+		!strings.Contains(err.Error(), "such as "+shared+"/dray") {
+		t.Errorf("for a directory of others the error is %v", err)
 	}
 	file := filepath.Join(tmp, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

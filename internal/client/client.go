@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -352,8 +353,9 @@ func peer(conn *net.UnixConn) (*unix.Ucred, error) {
 // health check. It may still execute the request.
 var ErrUnresponsive = errors.New("the daemon does not respond")
 
-// If there is no response after slowAfter, the daemon's health is checked. The request fails if
-// that gets no response within probeTimeout; otherwise it may take any time.
+// The daemon's health is checked every slowAfter until the response was read to its end: the stream
+// of a quiet tool looks like that of a hung daemon. The request fails if a check gets no response
+// within probeTimeout; otherwise it may take any time.
 const (
 	slowAfter    = 5 * time.Second
 	probeTimeout = 20 * time.Second
@@ -362,34 +364,31 @@ const (
 // doWatched makes a request. It fails with ErrUnresponsive if the daemon hangs.
 func (c *Client) doWatched(req *http.Request) (*http.Response, error) {
 	ctx, leave := context.WithCancelCause(req.Context())
-	probing, answered := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { c.pollHealth(probing, leave) })
+	w := &watched{ctx: ctx, leave: leave}
+	w.polling.Go(func() { c.pollHealth(w) })
 	resp, err := c.http.Do(req.WithContext(ctx))
-	answered()
-	watching.Wait()
+	w.responded.Store(true)
 	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, ErrUnresponsive) {
-			err = cause
-		}
-		leave(nil)
+		err = w.cause(err)
+		w.end()
 		return nil, err
 	}
-	resp.Body = &cancelOnClose{ReadCloser: resp.Body, leave: leave}
+	w.ReadCloser, resp.Body = resp.Body, w
 	return resp, nil
 }
 
-// pollHealth checks the daemon's health repeatedly until ctx ends.
-func (c *Client) pollHealth(ctx context.Context, leave context.CancelCauseFunc) {
+// pollHealth checks the daemon's health repeatedly until the request ends.
+func (c *Client) pollHealth(w *watched) {
+	ctx := w.ctx
 	for reported := false; sleep(ctx, c.slowAfter) == nil; {
 		err := c.probe(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, context.DeadlineExceeded):
-			leave(c.unresponsiveError())
+			w.leave(c.unresponsiveError())
 			return
-		case err == nil && c.OnSlow != nil && !reported:
+		case err == nil && c.OnSlow != nil && !reported && !w.responded.Load():
 			c.OnSlow()
 			reported = true
 		} // the request itself reports any other failure
@@ -419,14 +418,37 @@ func (c *Client) unresponsiveError() error {
 		WithHint("it may be stopped or hung: run `dray stop`, and repeat the command")
 }
 
-// cancelOnClose cancels the request's context when the response is closed.
-type cancelOnClose struct {
+// watched is a request and the body of its response. The daemon's health is checked until the body
+// is closed.
+type watched struct {
 	io.ReadCloser
-	leave context.CancelCauseFunc
+	ctx       context.Context //nolint:containedctx // of the request, which the body belongs to
+	leave     context.CancelCauseFunc
+	polling   sync.WaitGroup
+	responded atomic.Bool
 }
 
-func (l *cancelOnClose) Close() error {
-	err := l.ReadCloser.Close()
-	l.leave(nil)
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	return n, w.cause(err)
+}
+
+func (w *watched) Close() error {
+	err := w.ReadCloser.Close()
+	w.end()
+	return err
+}
+
+// end ends the request and its health checks.
+func (w *watched) end() {
+	w.leave(nil)
+	w.polling.Wait()
+}
+
+// cause returns the error of a failed health check, which ended the request, else err.
+func (w *watched) cause(err error) error {
+	if cause := context.Cause(w.ctx); err != nil && errors.Is(cause, ErrUnresponsive) {
+		return cause
+	}
 	return err
 }

@@ -244,7 +244,11 @@ func IsLost(err error) bool { return errors.Is(err, errDisconnected) }
 
 // disconnectedError returns the error for a stream that stopped before the end event.
 func disconnectedError(err error) error {
-	if errors.Is(err, io.EOF) {
+	hung, ok := errors.AsType[*dray.Error](err)
+	switch {
+	case ok && errors.Is(hung, ErrUnresponsive):
+		return hung
+	case errors.Is(err, io.EOF):
 		err = io.ErrUnexpectedEOF
 	}
 	return dray.Errorf(dray.CodeInternal, "%w: %w", errDisconnected, err).

@@ -33,6 +33,32 @@ func TestUnresponsiveDaemon(t *testing.T) {
 	}
 }
 
+// A daemon that hangs while a call runs is an error too, and a quiet call is none.
+func TestUnresponsiveDaemonOfStream(t *testing.T) {
+	var probes atomic.Int32
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			_, _ = w.Write([]byte(`{"seq":1,"event":"state","id":"1"}` + "\n"))
+			_ = http.NewResponseController(w).Flush()
+		} else if probes.Add(1) < 4 {
+			return
+		}
+		<-r.Context().Done()
+	})
+	c.slowAfter, c.probeTimeout = time.Millisecond, 100*time.Millisecond
+	c.OnSlow = func() { t.Error("a quiet call is reported as slow") }
+	stream, err := c.Start(t.Context(), Call{Tool: "exec"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if _, err := stream.Next(); !errors.Is(err, ErrUnresponsive) || IsLost(err) ||
+		!strings.Contains(dray.AsError(err).Hint, "kill -CONT") || probes.Load() < 4 {
+		t.Errorf("after %d checks: %v, hint %q", probes.Load(), err, dray.AsError(err).Hint)
+	}
+}
+
 // A slow response is waited for, and OnSlow is called once.
 func TestSlowResponse(t *testing.T) {
 	var probes, slow atomic.Int32

@@ -87,7 +87,8 @@ func FindWorkspace(ctx context.Context, dir string) (Location, error) {
 	if !found {
 		return Location{}, dray.Errorf(dray.CodeNoDevcontainer,
 			"no devcontainer configuration in %s or any directory above it", dir).
-			WithHint("create .devcontainer/devcontainer.json in the project, or use --workspace")
+			WithHint("create .devcontainer/devcontainer.json in the project, " +
+				"or name the project's directory")
 	}
 	return Locate(ctx, folder, "")
 }

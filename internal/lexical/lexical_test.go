@@ -2,6 +2,7 @@ package lexical
 
 import (
 	"encoding/json"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,6 +34,21 @@ func TestTruncate(t *testing.T) {
 	} {
 		if got := Truncate(tt.text, tt.limit); got != tt.want {
 			t.Errorf("Truncate(%q, %d) = %q, want %q", tt.text, tt.limit, got, tt.want)
+		}
+	}
+}
+
+// A word of a hint that somebody copies is the path again, for a real shell.
+func TestShellWord(t *testing.T) {
+	for s, want := range map[string]string{
+		"/srv/app-1.2_x": "/srv/app-1.2_x", "/srv/grün": "/srv/grün", "": "''",
+		"/my app": "'/my app'", "/it's": `'/it'\''s'`, "/$HOME/`id`": "'/$HOME/`id`'",
+		"/a\nb": "'/a\nb'", "~/x": "'~/x'", `/a"b\c`: `'/a"b\c'`, "/*?[": "'/*?['",
+	} {
+		got := ShellWord(s)
+		read, err := exec.Command("sh", "-c", "printf %s "+got).Output()
+		if got != want || err != nil || string(read) != s {
+			t.Errorf("ShellWord(%q) = %s, want %s; sh reads %q, %v", s, got, want, read, err)
 		}
 	}
 }

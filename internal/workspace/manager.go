@@ -19,6 +19,7 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/helper"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/devcontainer/up"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Engine is what a Manager needs of a container engine. It is safe for concurrent use.
@@ -159,7 +160,8 @@ func (m *Manager) Mounts(ctx context.Context, workspace, name string) ([]dray.Mo
 		c, found, err := m.findByLabels(ctx, loc)
 		if err == nil && !found {
 			err = dray.Errorf(dray.CodeContainerUnavailable, "workspace %s has no container yet",
-				loc.Workspace).WithHint("run `dray workspace up %s`", loc.Workspace)
+				loc.Workspace).WithHint("run `dray workspace up %s`",
+				lexical.ShellWord(loc.Workspace))
 		}
 		return c, err
 	})
@@ -404,7 +406,7 @@ func (m *Manager) stop(ctx context.Context, loc devcontainer.Location,
 	}
 	if !found {
 		return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", loc.Workspace).
-			WithHint("`dray workspace up %s` creates one", loc.Workspace)
+			WithHint("`dray workspace up %s` creates one", lexical.ShellWord(loc.Workspace))
 	}
 	containers := []devcontainer.ContainerInfo{c}
 	if project := c.Label(devcontainer.LabelComposeProject); project != "" {

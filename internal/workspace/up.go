@@ -19,6 +19,7 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/helper"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/devcontainer/up"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/logging"
 )
 
@@ -185,7 +186,7 @@ func (u *upRunner) runWithTimeout(ctx context.Context, loc devcontainer.Location
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errUpTimeout) {
 		err = dray.AsError(err).WithHint("run `dray workspace up %s` to see what hangs; "+
-			"raise devcontainer.up_timeout if the build needs more time", loc.Workspace)
+			"raise devcontainer.up_timeout if the build needs more time", lexical.ShellWord(loc.Workspace))
 	}
 	return id, err
 }

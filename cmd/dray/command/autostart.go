@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -342,10 +345,26 @@ func (a *app) useClient(cfg *config.Config, start func(context.Context) error,
 	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon to respond ...") }
 	c.Version = thisBuild().Version
 	c.OnVersionMismatch = a.warnVersion
-	c.Config = cfg.Digest()
+	c.Config = configDigest(cfg)
 	c.OnConfigMismatch = a.warnConfig
 	return do(c)
 }
+
+// configDigest returns the digest of the configuration and, if that selects no engine, of the
+// variables that do.
+func configDigest(cfg *config.Config) string {
+	h := sha256.New()
+	fmt.Fprintln(h, cfg.Digest())
+	if cfg.Engine == (config.Engine{}) {
+		for _, name := range engineVars() {
+			fmt.Fprintf(h, "%q\n", os.Getenv(name))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// engineVars returns the variables of the docker CLI that select an engine.
+func engineVars() []string { return []string{"DOCKER_HOST", "DOCKER_CONTEXT"} }
 
 // warnVersion warns, on a terminal, that the running daemon is of another version: it lacks the
 // changes of this program.
@@ -369,7 +388,7 @@ func (a *app) warnConfig() {
 	}
 	fmt.Fprintf(a.err, "dray: warning: %s no effect on the daemon that runs, which keeps its "+
 		"configuration; run `dray stop`, and the next command starts one with this configuration\n",
-		cmp.Or(given, "changes of the configuration file have"))
+		cmp.Or(given, "changes of the configuration have"))
 }
 
 // configSources names the flag and the variables that configure this command, with a verb, or
@@ -381,7 +400,7 @@ func configSources(flag string, environ []string) string {
 	}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if config.IsVariable(name) && value != "" {
+		if value != "" && (config.IsVariable(name) || slices.Contains(engineVars(), name)) {
 			names = append(names, name)
 		}
 	}

@@ -97,7 +97,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
 		Daemon: d,
 		Log:    log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
-		Ready: d.audit.Ready, Version: thisBuild().Version, ConfigDigest: cfg.Digest(),
+		Ready: d.audit.Ready, Version: thisBuild().Version, ConfigDigest: configDigest(cfg),
 	})
 	return err
 }

@@ -199,7 +199,8 @@ and shell.
 		Example: "  dray call read_file --input '{\"path\": \"README.md\"}'\n" +
 			"  dray call shell --input '{\"command\": \"ls | wc -l\"}'\n" +
 			"  dray call lint --input - < input.json",
-		Args:        oneArg("the name of one tool", "run dray tools to list them"),
+		Args: oneArg("the name of one tool",
+			"run dray tools to list them; pass the input as --input JSON"),
 		Annotations: map[string]string{toolExitCodes: "yes"},
 	}
 	flags.add(cmd)

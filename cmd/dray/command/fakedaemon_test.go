@@ -87,7 +87,7 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 		},
 		Calls: calls, Audit: store, Tools: registry, Workspaces: fakeWorkspaces{string(cfg.State)},
 		Captures: captures, Daemon: fakeStatus{}, Log: log, MaxBody: cfg.Server.MaxBody,
-		BodyDir: string(cfg.State), Version: thisBuild().Version, ConfigDigest: cfg.Digest(),
+		BodyDir: string(cfg.State), Version: thisBuild().Version, ConfigDigest: configDigest(cfg),
 	})
 	if err != nil {
 		return nil, err

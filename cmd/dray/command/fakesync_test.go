@@ -51,7 +51,8 @@ func syncNamed(name string, dryRun, skip bool) (dray.Result, error) {
 	if code != "" {
 		report.State = dray.SyncRefused
 		return dray.Result{Metadata: dray.Metadata{Sync: report}},
-			dray.Errorf(code, "nothing was written, because %s", name).WithHint("fix it")
+			dray.Errorf(code, "nothing was written, because %s", name).
+				WithHint("omit the refused paths, or set on_refused to skip")
 	}
 	digest := func(digit string) string { return strings.Repeat(digit, 64) }
 	report.Bytes = 1536

@@ -104,12 +104,17 @@ func (l *liveCall) watch(ctx context.Context, signals <-chan os.Signal, accepted
 	}
 }
 
-// cancel asks the daemon to cancel the call, and leaves if that fails. It is no failure that the
-// call has ended already.
+// cancel asks the daemon to cancel the call. If that fails, it prints why and leaves. It is no
+// failure that the call has ended already.
 func (l *liveCall) cancel(ctx context.Context, id string, leave context.CancelCauseFunc) {
-	if err := l.client.Cancel(ctx, id); err != nil && !client.IsCallEnded(err) {
-		leave(errInterrupted)
+	err := l.client.Cancel(ctx, id)
+	if err == nil || client.IsCallEnded(err) || ctx.Err() != nil {
+		return
 	}
+	l.progress.clear()
+	fmt.Fprintf(l.stderr, "dray: the call could not be cancelled and may still run: %s\n",
+		escapeLine(err.Error()))
+	leave(errInterrupted)
 }
 
 // pump sends stdin to the tool. An error ends the call, because a truncated input must not look

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -132,5 +133,21 @@ func TestDeferredWriter(t *testing.T) {
 	}
 	if err := h.flush(); err != nil || out.String() != "abcdef" {
 		t.Errorf("passed %q, %v", out.String(), err)
+	}
+}
+
+// A script that was cut off by a full disk is no success.
+func TestCompletionToFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		var stderr bytes.Buffer
+		code := Execute(t.Context(), []string{"completion", shell}, nil, full, &stderr)
+		if code != exitFailed || !strings.Contains(stderr.String(), "hint: free some space") {
+			t.Errorf("%s: exit code %d: %s", shell, code, stderr.String())
+		}
 	}
 }

@@ -295,11 +295,11 @@ func newCompletion(a *app) *cobra.Command {
 	cmd.RunE = a.run(func(_ context.Context, args []string) error {
 		switch root := cmd.Root(); args[0] {
 		case "bash":
-			return root.GenBashCompletionV2(a.out, true)
+			return outputError(root.GenBashCompletionV2(a.out, true))
 		case "zsh":
-			return root.GenZshCompletion(a.out)
+			return outputError(root.GenZshCompletion(a.out))
 		case "fish":
-			return root.GenFishCompletion(a.out, true)
+			return outputError(root.GenFishCompletion(a.out, true))
 		default:
 			return usagef("unknown shell %q", args[0]).WithHint("use bash, zsh or fish")
 		}

@@ -243,7 +243,8 @@ func (a *app) explainSync(rec dray.Record) {
 		return
 	}
 	if short := withoutListedReasons(rec.Error, rec.Metadata.Sync); short != rec.Error {
-		rec.Error = short.WithHint("omit the refused paths, or skip them with --skip-refused")
+		rec.Error = short.WithHint("%s", strings.Replace(short.Hint, "set on_refused to skip",
+			"skip them with --skip-refused", 1))
 	}
 	a.printEndReason(rec)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/config"
 )
 
 // Flags take times as people write them: without an offset they are local.
@@ -75,11 +76,28 @@ func TestConfigSources(t *testing.T) {
 	for want, given := range map[string][]string{
 		"": {"", "PATH=/bin", "DRAY_STATE=/s", "DRAY_LIMITS_GRACE="}, "--config has": {"a.yaml"},
 		"DRAY_CONFIG has":                  {"", "DRAY_CONFIG=b.yaml"},
+		"DOCKER_HOST has":                  {"", "DOCKER_HOST=tcp://b", "DOCKER_CONTEXT="},
 		"--config, DRAY_LIMITS_GRACE have": {"a.yaml", "DRAY_LIMITS_GRACE=1s"},
 	} {
 		if got := configSources(given[0], given[1:]); got != want {
 			t.Errorf("%v: %q, want %q", given, got, want)
 		}
+	}
+}
+
+// A daemon that was started with another DOCKER_HOST uses another engine, unless the configuration
+// selects one.
+func TestConfigDigest(t *testing.T) {
+	digest := func(cfg config.Config, host string) string {
+		t.Setenv("DOCKER_HOST", host)
+		return configDigest(&cfg)
+	}
+	own, file := config.Config{}, config.Config{Engine: config.Engine{Host: "unix:///s"}}
+	if digest(own, "tcp://a") == digest(own, "tcp://b") {
+		t.Error("the digest does not tell two engines apart")
+	}
+	if digest(file, "tcp://a") != digest(file, "tcp://b") {
+		t.Error("the digest depends on a variable without effect")
 	}
 }
 

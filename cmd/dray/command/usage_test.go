@@ -66,6 +66,7 @@ func TestUsageErrors(t *testing.T) {
 		{"exec --env A=\xff -- true", 125, `UTF-8`},
 		{"exec -- echo \xff", 125, `UTF-8`},
 		{"call", 125, `^dray: dray call takes the name of one tool`},
+		{"call stat {}", 125, `\nhint: .* pass the input as --input JSON\n$`},
 		{"call exec --input {", 125, `^dray: the input is not a JSON value \(invalid_input\)\nhint: `},
 		{"call exec --input -", 125, `not a JSON value`},
 	}

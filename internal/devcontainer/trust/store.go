@@ -12,6 +12,7 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/devcontainer/compose"
 	"github.com/dray-dev/dray/internal/devcontainer/worktree"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -125,7 +126,8 @@ func untrusted(loc devcontainer.Location, record record) error {
 	}
 	return dray.Errorf(dray.CodeWorkspaceUntrusted,
 		"the devcontainer configuration of %s %s", loc.Workspace, why).
-		WithHint("review and trust it with: dray workspace trust %s", loc.Workspace)
+		WithHint("review and trust it with: dray workspace trust %s",
+			lexical.ShellWord(loc.Workspace))
 }
 
 func (s *Store) approveAlways(ctx context.Context, loc devcontainer.Location,

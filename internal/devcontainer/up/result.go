@@ -83,12 +83,13 @@ func (m *monitor) follow(ctx context.Context, running helper.Running) (Result, e
 // wrapFailure adds the hint, the container and the end of the log.
 func (m *monitor) wrapFailure(last outcome, e *dray.Error) error {
 	_, fix := m.log.pull.failure(last.Message)
-	hint := fix + "run: dray workspace up " + m.loc.Workspace
+	hint := cmp.Or(fix, "correct the cause, then ") + "run: dray workspace up " +
+		lexical.ShellWord(m.loc.Workspace)
 	failed := &attemptError{log: m.log.tail}
 	if last.ContainerID != "" && last.ContainerID != m.before {
 		failed.container = last.ContainerID
-		hint = fmt.Sprintf("the container %.12s is incomplete and will be replaced: "+
-			"correct the configuration, then %s", last.ContainerID, hint)
+		hint = fmt.Sprintf("the container %.12s is incomplete and will be replaced: %s",
+			last.ContainerID, hint)
 	}
 	failed.err = e.WithHint("%s", hint)
 	return failed
