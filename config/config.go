@@ -32,10 +32,23 @@ type Config struct {
 // named as in errors: "limits.timeout", "containers.db.mappings[0].host", "tools[2].input_schema".
 func (c *Config) Origin(key string) Origin { return c.origins[key] }
 
+// DefaultToken is the name of the token in the state directory.
+const DefaultToken = "default"
+
 // Server configures the HTTP server.
 type Server struct {
 	// Socket is an absolute path that fits into a socket address; default STATE/dray.sock.
 	Socket string
+	// Users are names or uids of other users who may connect to the socket.
+	Users []string
+	// TCP is an address to listen on as well, HOST:PORT; empty for none.
+	TCP string
+	// Tokens are the files of tokens, by name. The token [DefaultToken] is not among them.
+	Tokens map[string]string
+	// AllowedHosts and AllowedOrigins are the values of the headers Host and Origin that requests over
+	// TCP may have, in lower case. A host without a port allows any.
+	AllowedHosts   []string
+	AllowedOrigins []string
 	// MaxBody is the maximum size of a request body in bytes, above 0.
 	MaxBody int64
 }

@@ -12,8 +12,9 @@ import (
 // contractKeys has every key of the contract's section "Configuration", those of maps and lists
 // under an example's name.
 const contractKeys = `
-server.socket server.tcp server.tokens server.allowed_hosts server.allowed_origins server.max_body
-engine.host engine.context devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease
+server.socket server.users server.tcp server.tokens server.allowed_hosts server.allowed_origins
+server.max_body engine.host engine.context
+devcontainer.cli devcontainer.up_args devcontainer.local_env agent.lease
 agent.transport
 limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent
 limits.per_container limits.queue limits.drain
@@ -34,7 +35,9 @@ policy.approval_lifetime trust.workspaces`
 
 // supported has the supported keys. The others are refused by name.
 const supported = `
-server.socket server.max_body engine.host engine.context devcontainer.cli devcontainer.up_args
+server.socket server.users server.tcp server.tokens server.allowed_hosts server.allowed_origins
+server.max_body engine.host engine.context
+devcontainer.cli devcontainer.up_args
 devcontainer.local_env agent.lease agent.transport
 limits.timeout limits.max_timeout limits.idle_timeout limits.grace limits.concurrent
 limits.per_container limits.queue

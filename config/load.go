@@ -73,10 +73,14 @@ func (l *loader) validateShadowed(stack layeredValues, file map[string]value) {
 // finalize sets the values that depend on others, and checks the rules between several.
 func (d *decoder) finalize(stack layeredValues, env environment) {
 	if d.c.Server.Socket == "" && d.c.State != "" {
-		d.c.Server.Socket = d.c.State.join("dray.sock")
+		d.c.Server.Socket = d.c.State.Socket()
 		d.c.origins["server.socket"] = d.c.origins["state"]
 	}
+	if len(d.c.Server.AllowedHosts) == 0 {
+		d.c.Server.AllowedHosts = []string{"localhost", "127.0.0.1"}
+	}
 	d.checkSocket(env)
+	d.checkUsers()
 	d.checkSandbox(stack)
 	d.checkTimeouts(stack)
 	d.checkRoutingTargets()

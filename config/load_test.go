@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -147,7 +148,10 @@ func TestDefaults(t *testing.T) {
 		s.MaxDepth != 64 || s.Timeout != 5*time.Minute {
 		t.Errorf("the sandbox's limits are %+v", s)
 	}
-	if c.Server != (config.Server{Socket: "/home/me/.local/state/dray/dray.sock", MaxBody: 64 << 20}) {
+	if !reflect.DeepEqual(c.Server, config.Server{
+		Socket: "/home/me/.local/state/dray/dray.sock", MaxBody: 64 << 20,
+		AllowedHosts: []string{"localhost", "127.0.0.1"},
+	}) {
 		t.Errorf("server is %+v", c.Server)
 	}
 	if c.Agent != (config.Agent{Lease: 30 * time.Second, Transport: config.TransportAuto}) {

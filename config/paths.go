@@ -180,6 +180,12 @@ func (s State) AuditDB() string { return s.join("audit.db") }
 // Captures returns the directory of captured output.
 func (s State) Captures() string { return s.join("captures") }
 
+// Socket returns the default socket.
+func (s State) Socket() string { return s.join("dray.sock") }
+
+// Token returns the file of the default token.
+func (s State) Token() string { return s.join("token") }
+
 // Log returns the log file of a daemon that a command started in the background.
 func (s State) Log() string { return s.join("daemon.log") }
 

@@ -139,6 +139,13 @@ var (
 		Type: "array", MinItems: 1,
 		Items: &schema{Type: "integer", Minimum: new(0), Maximum: new(maxExitCode)},
 	}
+	userSchema = &schema{
+		Type: []string{"string", "integer"}, Minimum: new(0), Pattern: `^[^\x00-\x1f\x7f :/]+$`,
+	}
+	tcpSchema = &schema{
+		Type: []string{"string", "integer"}, Minimum: new(0), Maximum: new(65535),
+		Pattern: `^(([^\s/:]*|\[[0-9A-Fa-f:.]+\]):)?[0-9]{1,5}$`,
+	}
 	// sizeSchema allows a whole number of bytes.
 	sizeSchema = &schema{
 		Type: []string{"string", "integer"}, Minimum: new(1),

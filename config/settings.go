@@ -132,6 +132,8 @@ var (
 	durationKind    = kindOf(durationSchema, (*decoder).duration)
 	positiveKind    = kindOf(positiveSchema, (*decoder).positive)
 	leaseKind       = kindOf(positiveSchema, (*decoder).lease)
+	userKind        = kindOf(userSchema, (*decoder).userName)
+	tcpKind         = kindOf(tcpSchema, (*decoder).tcpAddress)
 	booleanKind     = kindOf(&schema{Type: "boolean"}, (*decoder).boolean)
 	jsonSchemaKind  = kindOf(&schema{Type: "object"}, (*decoder).jsonObject)
 	transportKind   = choiceKind[Transport]("auto", "socket", "stdio", "engine")
@@ -142,6 +144,11 @@ var (
 	exitCodesKind   = kindOf(exitCodesSchema, (*decoder).exitCodes)
 	mappingsKind    = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).
 			mappings)
+	allowedHostKind   = kindOf(pattern(hostPattern), (*decoder).allowedHost)
+	allowedOriginKind = kindOf(pattern(originPattern), (*decoder).allowedOrigin)
+	tokensKind        = namedKind(mapOf(&schema{
+		Pattern: namePattern, Not: enumOf(DefaultToken),
+	}, absPathKind.schema), nil, (*decoder).tokenFiles)
 	variablesKind  = namedKind(variablesSchema(), nil, (*decoder).variables)
 	budgetKind     = yamlKind(objectOf(budgetKeys), (*decoder).budget)
 	plansKind      = namedKind(plansSchema(), planKeys, (*decoder).plans)
@@ -238,6 +245,28 @@ var (
 // settings has every key of the contract.
 var settings = append(settingDefs{
 	{"server.socket", absPathKind, "", "absolute path of the socket"},
+	{
+		"server.users", listKind(userKind), "",
+		"names or uids of other users who may connect to the socket, each with calls and workspaces of " +
+			"their own; needs `server.socket`",
+	},
+	{
+		"server.tcp", tcpKind, "",
+		"address to listen on as well, `HOST:PORT` or `PORT` of 127.0.0.1; each request needs a token",
+	},
+	{
+		"server.tokens", tokensKind, "",
+		"files of tokens by name, besides `STATE/token`, which is `default`",
+	},
+	{
+		"server.allowed_hosts", listKind(allowedHostKind), "",
+		"values of the header Host that requests over TCP may have, with `:PORT` for one port only; " +
+			"default `localhost` and `127.0.0.1`",
+	},
+	{
+		"server.allowed_origins", listKind(allowedOriginKind), "",
+		"values of the header Origin that requests over TCP may have; by default none",
+	},
 	{"server.max_body", sizeKind, "64MiB", "maximum size of a request body"},
 	{
 		"engine.host", addressKind, "",
@@ -358,12 +387,11 @@ var settings = append(settingDefs{
 // unsupportedSettings returns the keys of the contract that are refused by name.
 func unsupportedSettings() settingDefs {
 	keys := []string{
-		"server.tcp", "server.allowed_hosts", "server.allowed_origins",
 		"tool_dirs",
 		"audit.on_failure", "audit.keep", "audit.redact.patterns", "audit.redact.env",
 		"retry.attempts", "retry.budget", "breaker.failures", "breaker.open", "policy.approval_lifetime",
 	}
-	unsupported := settingDefs{{key: "server.tokens", kind: valueKind{named: true}}}
+	var unsupported settingDefs
 	for _, key := range keys {
 		unsupported = append(unsupported, settingDef{key: key})
 	}

@@ -191,7 +191,7 @@ func (a *agent) serveCall(s *wire.Stream, start wire.Start) {
 		s.SendLast(&wire.Reply{Failed: failedMessage(err, start.Dir)})
 		return
 	}
-	defer proc.Stop(0) // it has ended, unless this function panics
+	defer proc.Stop(0)      // it has ended, unless this function panics
 	c.started(proc.Process) // before the reply: the next request may be a signal or a stop with grace
 	reply := &wire.Reply{Started: &wire.Started{PID: proc.Pid, Warnings: proc.warnings}}
 	if s.Send(reply) != nil {

@@ -125,8 +125,8 @@ func TestChangedFiles(t *testing.T) {
 		p.executor = func(dray.Executor) dray.Executor { return store.Executor(call.Recorded(write)) }
 		p.config = func(c *api.Config) { c.Audit = store }
 	})
-	mine := d.do("POST", "/v1/invocations", `{"tool":"exec","context":{"plan_id":"p"}}`).record(t)
-	d.do("POST", "/v1/invocations", `{"tool":"exec"}`)
+	mine := d.doAs("token:ci", "POST", "/v1/invocations", `{"tool":"exec","context":{"plan_id":"p"}}`).record(t)
+	d.doAs("token:ci", "POST", "/v1/invocations", `{"tool":"exec"}`)
 	other := dray.Invocation{
 		ID: "019a7b2c-0000-7000-8000-000000000001", Tool: "exec",
 		Principal: "uid:99999", Context: dray.CallContext{PlanID: "p"},
@@ -136,7 +136,7 @@ func TestChangedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	var page audit.ChangePage
-	got := d.do("GET", "/v1/audit/files?plan_id=p&limit=2", "")
+	got := d.doAs("token:ci", "GET", "/v1/audit/files?plan_id=p&limit=2", "")
 	if err := json.Unmarshal(got.body, &page); err != nil || len(page.Items) != 2 ||
 		page.NextCursor == "" {
 		t.Fatalf("%d %s", got.status, got.body)
@@ -149,15 +149,15 @@ func TestChangedFiles(t *testing.T) {
 			t.Errorf("no %s in %s", member, got.body)
 		}
 	}
-	got = d.do("GET", "/v1/audit/files?plan_id=p&limit=2&cursor="+page.NextCursor, "")
+	got = d.doAs("token:ci", "GET", "/v1/audit/files?plan_id=p&limit=2&cursor="+page.NextCursor, "")
 	if err := json.Unmarshal(got.body, &page); err != nil || len(page.Items) != 1 ||
 		page.Items[0].Path != "/a" || page.NextCursor != "" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	if got := d.do("GET", "/v1/audit/files?path=/b", ""); strings.Count(string(got.body), `"path":"/b"`) != 2 {
+	if got := d.doAs("token:ci", "GET", "/v1/audit/files?path=/b", ""); strings.Count(string(got.body), `"path":"/b"`) != 2 {
 		t.Errorf("by path: %d %s", got.status, got.body)
 	}
-	if got := d.do("GET", "/v1/audit/files?invocation="+other.ID, ""); string(got.body) != `{"items":[],"next_cursor":""}` {
+	if got := d.doAs("token:ci", "GET", "/v1/audit/files?invocation="+other.ID, ""); string(got.body) != `{"items":[],"next_cursor":""}` {
 		t.Errorf("of another principal: %d %s", got.status, got.body)
 	}
 }

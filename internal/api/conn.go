@@ -27,6 +27,7 @@ func (l problemListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	own := &problemConn{Conn: c, version: l.version}
+	_, own.tcp = c.(*net.TCPConn)
 	if p, ok := c.(interface{ Principal() string }); ok {
 		own.principal = p.Principal()
 	}
@@ -38,7 +39,8 @@ func (l problemListener) Accept() (net.Conn, error) {
 type problemConn struct {
 	net.Conn
 	version   string
-	principal string // the peer; empty if it is unknown
+	principal string // the peer; empty if it is unknown, as over TCP
+	tcp       bool
 	// handled is set from the start of the handler of a request to the end of its response.
 	handled atomic.Bool
 }
@@ -63,12 +65,10 @@ func onState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// principal returns who makes a request: the peer of its connection, or "" if it is unknown.
-func principal(r *http.Request) string {
-	if c, ok := r.Context().Value(connKey{}).(*problemConn); ok {
-		return c.principal
-	}
-	return ""
+// isTCP reports whether a request came over TCP, so has no peer that the kernel names.
+func isTCP(r *http.Request) bool {
+	c, ok := r.Context().Value(connKey{}).(*problemConn)
+	return ok && c.tcp
 }
 
 // Write replaces a response that no handler wrote.

@@ -130,18 +130,6 @@ func TestControl_CallEnded(t *testing.T) {
 	}
 }
 
-func TestControl_OtherPrincipal(t *testing.T) {
-	d := start(t, nil)
-	d.audit.put(dray.NewRecord(dray.Invocation{ID: someID, Tool: "exec", Principal: "uid:0815"},
-		time.Now()))
-	for action, body := range map[string]string{"resize": `{"columns":80,"rows":24}`, "signal": `{"signal":9}`} {
-		if a := d.do("POST", "/v1/invocations/"+someID+"/"+action, body); a.status != 404 || a.problem(t).
-			Code != dray.CodeNotFound {
-			t.Errorf("%s: %d %s", action, a.status, a.body)
-		}
-	}
-}
-
 func TestResize_NoTerminal(t *testing.T) {
 	d := start(t, func(parts *fakeDeps) { parts.run = controllable(terminal{}, nil) })
 	path := d.startRunning(`{"tool":"exec"}`)

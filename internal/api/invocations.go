@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
@@ -260,8 +261,10 @@ func syncError(id string, report *dray.SyncReport, err error) error {
 
 // finder finds the call that a request names.
 type finder struct {
-	calls *call.Registry
-	audit AuditReader
+	calls  *call.Registry
+	audit  AuditReader
+	access call.Access
+	log    *zap.Logger
 }
 
 // foundCall is a call in memory, or one that only the audit log has.
@@ -273,8 +276,13 @@ type foundCall struct {
 // find returns the call of a request. It fails with not_found for an unknown id and for the call of
 // another principal.
 func (f *finder) find(r *http.Request) (foundCall, error) {
-	id, owner := r.PathValue("id"), principal(r)
-	if c, ok := f.calls.Find(id, owner); ok {
+	id, caller := r.PathValue("id"), principal(r)
+	viewer := f.access.Viewer(caller)
+	if c, ok := f.calls.Find(id, viewer); ok {
+		if owner := c.Principal(); r.Method == http.MethodPost && owner != caller {
+			f.log.Info("call of another principal changed", zap.String("id", id),
+				zap.String("principal", owner), zap.String("by", caller), zap.String("path", r.URL.Path))
+		}
 		return foundCall{call: c}, nil
 	}
 	missing := notFound("no such invocation: %s", validate.Quote(id)).
@@ -282,7 +290,7 @@ func (f *finder) find(r *http.Request) (foundCall, error) {
 	if !isID(id) {
 		return foundCall{}, missing
 	}
-	rec, err := f.audit.Get(r.Context(), owner, id)
+	rec, err := f.audit.Get(r.Context(), viewer, id)
 	if err != nil && dray.CodeOf(err) == dray.CodeNotFound {
 		return foundCall{}, missing
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -280,32 +281,55 @@ func TestCancel_WaitElapses(t *testing.T) {
 	close(release)
 }
 
-// Calls of other principals are not found (SE-01).
+// Calls of other principals are not found, except for root and the daemon's user, whose changes are
+// logged (SE-01, SE-06).
 func TestCallsOfOtherPrincipalsAreNotFound(t *testing.T) {
 	d := start(t, nil)
-	mine := d.do("POST", "/v1/invocations", callBody).record(t)
+	const me, path = "token:ci", "/v1/invocations"
+	mine := d.doAs(me, "POST", path, callBody).record(t)
 	other := mine
-	other.ID, other.Principal = "0198a000-0000-7000-8000-000000000001", "uid:4242"
+	other.ID, other.Principal = "0198a000-0000-7000-8000-000000000001", "token:other"
 	d.audit.put(other)
-	for _, path := range []string{"", "?wait_ms=5", "/events", "/output/stdout"} {
-		missing := d.do("GET", "/v1/invocations/0198a000-0000-7000-8000-000000000002"+path, "")
-		hidden := d.do("GET", "/v1/invocations/"+other.ID+path, "")
+	for _, rest := range []string{"", "?wait_ms=5", "/events", "/output/stdout"} {
+		missing := d.doAs(me, "GET", path+"/0198a000-0000-7000-8000-000000000002"+rest, "")
+		hidden := d.doAs(me, "GET", path+"/"+other.ID+rest, "")
 		if hidden.status != 404 || hidden.problem(t).Code != dray.CodeNotFound || missing.status != 404 {
-			t.Errorf("%s: %d %s", path, hidden.status, hidden.body)
+			t.Errorf("%s: %d %s", rest, hidden.status, hidden.body)
 		}
 	}
-	for _, path := range []string{"/stdin", "/cancel"} {
-		if a := d.do("POST", "/v1/invocations/"+other.ID+path, ""); a.status != 404 {
-			t.Errorf("%s: %d %s", path, a.status, a.body)
+	for _, rest := range []string{"/stdin", "/cancel", "/signal", "/resize"} {
+		body := map[string]string{
+			"/signal": `{"signal":"INT"}`, "/resize": `{"columns":1,"rows":1}`,
+		}[rest]
+		if a := d.doAs(me, "POST", path+"/"+other.ID+rest, body); a.status != 404 {
+			t.Errorf("%s: %d %s", rest, a.status, a.body)
 		}
 	}
-	var page struct{ Items []dray.Record }
-	if err := json.Unmarshal(d.do("GET", "/v1/invocations", "").body, &page); err != nil ||
-		len(page.Items) != 1 || page.Items[0].ID != mine.ID {
-		t.Errorf("the list has %v, %v", page.Items, err)
+	listed := func(principal, query string) (ids []string) {
+		var page struct{ Items []dray.Record }
+		if err := json.Unmarshal(d.doAs(principal, "GET", path+query, "").body, &page); err != nil {
+			t.Error(err)
+		}
+		for _, rec := range page.Items {
+			ids = append(ids, rec.ID)
+		}
+		return ids
 	}
-	if a := d.do("GET", "/v1/invocations?principal=uid:4242", ""); string(a.body) != `{"items":[],"next_cursor":""}` {
-		t.Errorf("list of another principal: %s", a.body)
+	if got := listed(me, ""); !slices.Equal(got, []string{mine.ID}) {
+		t.Errorf("%s lists %v", me, got)
+	}
+	if got := listed(me, "?principal=token:other"); got != nil {
+		t.Errorf("%s lists the calls of another: %v", me, got)
+	}
+	if got := listed("uid:0", ""); len(got) != 2 {
+		t.Errorf("root lists %v", got)
+	}
+	if a := d.doAs("uid:0", "GET", path+"/"+other.ID, ""); a.status != 200 {
+		t.Errorf("root: %d %s", a.status, a.body)
+	}
+	if a := d.doAs("uid:0", "POST", path+"/"+mine.ID+"/cancel", ""); a.status != 200 ||
+		d.logs.FilterMessage("call of another principal changed").Len() != 1 {
+		t.Errorf("root cancels: %d %s", a.status, a.body)
 	}
 }
 

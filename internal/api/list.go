@@ -26,8 +26,9 @@ const (
 
 // lists serves the pages of the audit log.
 type lists struct {
-	calls *call.Registry
-	audit AuditReader
+	calls  *call.Registry
+	audit  AuditReader
+	access call.Access
 }
 
 // page is one page of calls.
@@ -42,18 +43,19 @@ type listReply[T any] struct {
 	Items []T `json:"items"`
 }
 
-// list responds with a page of the caller's own calls, newest first.
+// list responds with a page of the calls that the caller may see, newest first.
 func (h *lists) list(w http.ResponseWriter, r *http.Request) error {
 	q, err := parseListQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	caller := principal(r)
-	if q.Principal != "" && q.Principal != caller {
-		return reply(w, page{}) // calls of other principals are never listed
+	if viewer := h.access.Viewer(principal(r)); viewer != "" {
+		if q.Principal != "" && q.Principal != viewer {
+			return reply(w, page{}) // calls of other principals are not listed
+		}
+		q.Principal = viewer
 	}
-	q.Principal = caller
-	queued := h.calls.Queued(caller)
+	queued := h.calls.Queued(q.Principal)
 	p, err := h.audit.List(r.Context(), restrictToQueued(q, queued))
 	if err != nil {
 		return err
@@ -149,13 +151,13 @@ func parseLimit(v *validate.Violations, text string) int {
 	return n
 }
 
-// changes responds with a page of the files that dray changed for the caller, newest first.
+// changes responds with a page of the files that dray changed in calls that the caller may see.
 func (h *lists) changes(w http.ResponseWriter, r *http.Request) error {
 	q, err := parseChangeQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	q.Principal = principal(r)
+	q.Principal = h.access.Viewer(principal(r))
 	p, err := h.audit.Changes(r.Context(), q)
 	if err != nil {
 		return err

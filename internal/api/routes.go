@@ -34,11 +34,13 @@ type newOperationFunc func(route, id string, h handler, summary string) *operati
 
 // callOperations returns the endpoints of calls.
 func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*operation {
-	find := finder{calls: s.cfg.Calls, audit: s.cfg.Audit}
+	find := finder{
+		calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access, log: s.cfg.Log,
+	}
 	calls := &invocations{finder: find, intake: s.cfg.Intake, bodies: bodies}
 	control := &control{finder: find, bodies: bodies}
 	output := &outputs{finder: find, captures: s.cfg.Captures, fail: s.fail}
-	lists := &lists{calls: s.cfg.Calls, audit: s.cfg.Audit}
+	lists := &lists{calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access}
 	onCall := func(method, path, id string, h handler, summary string) *operation {
 		return op(method+" /v1/invocations/{id}"+path, id, h, summary).path("id", "The invocation's id.")
 	}
@@ -99,7 +101,8 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			returns(200, "The report of the sync; or its events.", syncReply{}).streams().
 			fails(422, "Nothing was written: sync_refused, limit_exceeded, disk_full or transfer_failed."),
 		op("GET /v1/invocations", "list-invocations", lists.list,
-			"List the caller's invocations, newest first.").
+			"List the invocations that the caller may see, newest first: its own; root and the daemon's "+
+				"user may see all.").
 			query("tool", "A tool's name.").
 			query("status", "queued, running, succeeded or failed.").
 			query("reason", "Why the call ended.").
@@ -108,14 +111,14 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			query("plan_id", "The plan of the call's context.").
 			query("session_id", "The session of the call's context.").
 			query("label", "A label of the call's context, as NAME:VALUE.").
-			query("principal", "The caller; calls of others are not listed.").
+			query("principal", "Who started the call.").
 			query("since", "Started at this time or later (RFC 3339).").
 			query("until", "Started before this time (RFC 3339).").
 			query("q", "Text to search for.").
 			returnsPage(page{}),
 		op("GET /v1/audit/files", "list-changed-files", lists.changes,
-			"List the files that dray itself changed in the caller's calls, by file tools and syncs, "+
-				"newest first.").
+			"List the files that dray itself changed, by file tools and syncs, in calls that the caller "+
+				"may see, newest first.").
 			query("plan_id", "The plan of the calls.").
 			query("invocation", "The id of one call.").
 			query("path", "The absolute path of one file, as it was recorded.").
@@ -125,7 +128,9 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 
 // otherOperations returns the endpoints of workspaces, tools and the daemon itself.
 func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*operation {
-	ws := &workspaces{manager: s.cfg.Workspaces, calls: s.cfg.Calls, bodies: bodies}
+	ws := &workspaces{
+		manager: s.cfg.Workspaces, calls: s.cfg.Calls, access: s.cfg.Access, bodies: bodies,
+	}
 	about := &info{server: s}
 	action := func(a workspace.Action, summary string) *operation {
 		return op("POST /v1/workspaces/{id}/"+string(a), string(a)+"-workspace", ws.run(a),

@@ -49,7 +49,8 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-// Config has the dependencies of a server. All are required except Ready and ConfigDigest.
+// Config has the dependencies of a server. All are required except Ready, TCP, Access and
+// ConfigDigest.
 type Config struct {
 	Intake     *call.Intake
 	Calls      *call.Registry
@@ -65,6 +66,10 @@ type Config struct {
 	BodyDir string
 	// Ready returns why the daemon cannot accept calls, for /readyz.
 	Ready func(context.Context) error
+	// TCP decides which requests are served over TCP: without tokens none.
+	TCP TCPAccess
+	// Access decides whose calls and workspaces a principal may see.
+	Access call.Access
 	// Version is the version of the daemon, for /openapi.json and the Dray-Version header.
 	Version string
 	// ConfigDigest is the digest of the daemon's configuration, for the Dray-Config header, with which
@@ -112,9 +117,10 @@ type Captures interface {
 	OpenAuto(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 }
 
-// Server serves HTTP on listeners that the caller opens, such as [unixsock.Listen].
+// Server serves HTTP on listeners that the caller opens: those of [unixsock.Listen], and of TCP.
 type Server struct {
 	cfg     Config
+	guard   guard
 	mux     *http.ServeMux
 	openapi []byte
 	http    *http.Server
@@ -133,7 +139,10 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), lastRequest: time.Now(), idle: make(chan struct{})}
+	s := &Server{
+		cfg: cfg, guard: newGuard(cfg.TCP), mux: http.NewServeMux(), lastRequest: time.Now(),
+		idle: make(chan struct{}),
+	}
 	s.closeIdle = sync.OnceFunc(func() { close(s.idle) })
 	if err := s.register(); err != nil {
 		return nil, err
@@ -262,8 +271,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.ConfigDigest != "" {
 		w.Header().Set("Dray-Config", s.cfg.ConfigDigest)
 	}
-	if err := checkRequest(r); err != nil {
+	r, handled, err := s.checkRequest(t, r)
+	if err != nil {
 		s.fail(t, err)
+	}
+	if err != nil || handled {
 		return
 	}
 	if !s.serves(r, r.Method) {
@@ -278,11 +290,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(t, r) // it sets the path values, which the handler alone would not
 }
 
-// checkRequest checks what all requests must meet.
-func checkRequest(r *http.Request) error {
+// checkRequest checks what all requests must meet. It returns the request with its principal, and
+// whether it has got its response.
+func (s *Server) checkRequest(w http.ResponseWriter, r *http.Request) (_ *http.Request,
+	handled bool, err error,
+) {
+	if isTCP(r) {
+		if r, handled, err = s.guard.admit(w, r); err != nil || handled {
+			return r, handled, err
+		}
+	}
+	return r, false, checkHeader(r)
+}
+
+func checkHeader(r *http.Request) error {
 	if principal(r) == "" {
 		return dray.Errorf(dray.CodeUnauthorized, "the peer of this connection is unknown").
 			WithHint("connect through the daemon's unix socket")
+	}
+	if r.URL.Host != "" {
+		return invalid("", "the request line has an absolute URI").
+			WithHint("send only the path; the daemon is no proxy")
 	}
 	if encoding, ok := r.Header["Content-Encoding"]; ok {
 		return dray.Errorf(dray.CodeUnsupportedMediaType, "unsupported Content-Encoding %q",

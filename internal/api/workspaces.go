@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,16 +25,47 @@ import (
 type workspaces struct {
 	manager Workspaces
 	calls   *call.Registry
+	access  call.Access
 	bodies  *bodyReader
 }
 
-// list responds with the known workspaces.
+// list responds with the known workspaces that the caller may use.
 func (h *workspaces) list(w http.ResponseWriter, r *http.Request) error {
 	all, err := h.manager.List(r.Context())
 	if err != nil {
 		return err
 	}
-	return reply(w, listReply[workspace.Info]{all})
+	mine := []workspace.Info{}
+	for _, ws := range all {
+		if h.access.CheckWorkspace(r.Context(), principal(r), ws.Folder) == nil {
+			mine = append(mine, ws)
+		}
+	}
+	return reply(w, listReply[workspace.Info]{mine})
+}
+
+// check fails unless the caller may perform an action on a workspace, given by its id or directory.
+func (h *workspaces) check(r *http.Request, action workspace.Action, id string) error {
+	who, folder := principal(r), id
+	if action == workspace.ActionTrust {
+		if err := h.access.CheckTrust(who); err != nil {
+			return err
+		}
+	}
+	if h.access.CheckWorkspace(r.Context(), who, "") == nil {
+		return nil // it may use all
+	}
+	if !strings.HasPrefix(id, "/") {
+		all, err := h.manager.List(r.Context())
+		if err != nil {
+			return err
+		}
+		folder = ""
+		if i := slices.IndexFunc(all, func(ws workspace.Info) bool { return ws.ID == id }); i >= 0 {
+			folder = all[i].Folder
+		}
+	}
+	return h.access.CheckWorkspace(r.Context(), who, folder)
 }
 
 // run returns the handler of an action.
@@ -41,6 +73,9 @@ func (h *workspaces) run(action workspace.Action) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := h.parse(w, r)
 		if err != nil {
+			return err
+		}
+		if err := h.check(r, action, id); err != nil {
 			return err
 		}
 		if h.calls.Draining() {
@@ -168,6 +203,9 @@ func (h *workspaces) mapPaths(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := req.validate(); err != nil {
+		return err
+	}
+	if err := h.access.CheckWorkspace(r.Context(), principal(r), req.Workspace); err != nil {
 		return err
 	}
 	mapped, err := h.mapRequest(r.Context(), req)

@@ -56,6 +56,9 @@ type Call struct {
 // ID returns the id of the invocation.
 func (c *Call) ID() string { return c.id }
 
+// Principal returns who started the call.
+func (c *Call) Principal() string { return c.principal }
+
 // Events returns the events of the call. The first one reports that it is accepted.
 func (c *Call) Events() *eventlog.Log { return c.events }
 

@@ -34,6 +34,8 @@ type Intake struct {
 	Environments RouteChecker
 	// Budgets refuse calls of some plans.
 	Budgets *Budgets
+	// Access decides which workspaces a principal may use.
+	Access Access
 	// MaxTimeout is the maximum of the timeouts of a call.
 	MaxTimeout time.Duration
 }
@@ -56,8 +58,9 @@ type Prepared struct {
 }
 
 // Prepare validates a request of principal, finds its tool and routes it. An error means that the
-// request is invalid and nothing is recorded: invalid_request, invalid_input, unknown_tool or
-// route_conflict. An environment that does not exist is no such error; the call ends with it.
+// request is invalid and nothing is recorded: invalid_request, invalid_input, unknown_tool,
+// route_conflict, or workspace_not_found for the workspace of another user. An environment that
+// does not exist is no such error; the call ends with it.
 func (in *Intake) Prepare(ctx context.Context, principal string, req *Request) (*Prepared, error) {
 	inv, tool, err := in.resolve(principal, req)
 	if err != nil {
@@ -93,6 +96,10 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 		}
 	}
 	route, routeErr = in.Router.Route(ctx, inv, tool.Environment)
+	p := &Prepared{Invocation: inv, Route: route, RouteErr: routeErr}
+	if err := in.Access.checkCall(ctx, p); err != nil {
+		return dray.Route{}, nil, err
+	}
 	if routeErr == nil {
 		routeErr = in.Budgets.Check(ctx, inv.Context.PlanID)
 	}
@@ -134,6 +141,9 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 ) {
 	p := &Prepared{Invocation: inv, Tool: tool}
 	p.Route, p.RouteErr = in.Router.Route(ctx, inv, tool.Environment)
+	if err := in.Access.checkCall(ctx, p); err != nil {
+		return nil, err
+	}
 	err := p.RouteErr
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
 		err = in.check(ctx, p.Route, inv, tool)

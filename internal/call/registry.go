@@ -135,7 +135,7 @@ func (r *Registry) admit(c *Call) error {
 	return nil
 }
 
-// Find returns the call with the given id if it belongs to principal.
+// Find returns the call with the given id if it belongs to principal; the empty one may find all.
 func (r *Registry) Find(id, principal string) (*Call, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +144,7 @@ func (r *Registry) Find(id, principal string) (*Call, bool) {
 	if !ok {
 		c, ok = r.ended[id]
 	}
-	if !ok || c.principal != principal {
+	if !ok || principal != "" && c.principal != principal {
 		return nil, false
 	}
 	return c, true
@@ -169,13 +169,13 @@ func (r *Registry) Counts() (running, queued int) {
 	return len(r.active) - queued, queued
 }
 
-// Queued returns the ids of the calls of a principal that wait for a slot.
+// Queued returns the ids of the calls of a principal that wait for a slot; the empty one has all.
 func (r *Registry) Queued(principal string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var ids []string
 	for id, c := range r.active {
-		if c.principal == principal && c.Queued() {
+		if (principal == "" || c.principal == principal) && c.Queued() {
 			ids = append(ids, id)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -89,14 +90,18 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.calls = call.NewRegistry(call.Options{
 		Executor: d.newExecutor(cfg), Open: d.captures.OpenAuto, Log: log,
 	})
+	access := call.Access{UID: os.Geteuid()}
+	tcp, err := tcpAccess(cfg)
+	if err != nil {
+		return err
+	}
 	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
 		Intake: &call.Intake{
-			Tools: tools, Router: rules, Environments: d.environments, Budgets: d.budgets,
+			Tools: tools, Router: rules, Environments: d.environments, Access: access, Budgets: d.budgets,
 			MaxTimeout: cfg.Limits.MaxTimeout,
 		},
 		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
-		Daemon: d,
-		Log:    log, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
+		Daemon: d, Log: log, Access: access, TCP: tcp, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
 		Ready: d.audit.Ready, Version: thisBuild().Version, ConfigDigest: configDigest(cfg),
 	})
 	return err

@@ -107,6 +107,7 @@ const closingGrace = 100 * time.Millisecond
 type serviceRunner struct {
 	svc    service
 	socket net.Listener
+	tcp    net.Listener // nil if none is configured
 	path   string
 	drain  time.Duration
 	// idle is the idle time after which the service stops; 0 means never.
@@ -117,14 +118,22 @@ type serviceRunner struct {
 func listen(ctx context.Context, svc service, cfg *config.Config, log *zap.Logger,
 	idle time.Duration,
 ) (*serviceRunner, error) {
-	l, err := unixsock.Listen(ctx, cfg.Server.Socket, func(uid uint32) {
+	users, err := userIDs(cfg.Server.Users)
+	if err != nil {
+		return nil, err
+	}
+	l, err := unixsock.Listen(ctx, cfg.Server.Socket, users, func(uid uint32) {
 		log.Warn("connection refused", zap.Uint32("uid", uid))
 	})
 	if err != nil {
 		return nil, err
 	}
+	tcp, err := listenTCP(ctx, cfg.Server.TCP)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	return &serviceRunner{
-		svc: svc, socket: l, path: cfg.Server.Socket, drain: cfg.Limits.Drain,
+		svc: svc, socket: l, tcp: tcp, path: cfg.Server.Socket, drain: cfg.Limits.Drain,
 		idle: idle, log: log,
 	}, nil
 }
@@ -132,10 +141,15 @@ func listen(ctx context.Context, svc service, cfg *config.Config, log *zap.Logge
 // serve accepts calls until a signal, the end of ctx, or idleness. It returns when the service has
 // shut down, or at once on a second signal.
 func (h *serviceRunner) serve(ctx context.Context, signals <-chan os.Signal) error {
-	failed := make(chan error, 1)
+	failed := make(chan error, 2)
 	var serving sync.WaitGroup
 	serving.Go(func() { failed <- h.svc.Serve(h.socket) })
-	h.log.Info("ready", zap.String("socket", h.path), zap.Int("pid", os.Getpid()))
+	ready := []zap.Field{zap.String("socket", h.path), zap.Int("pid", os.Getpid())}
+	if h.tcp != nil {
+		serving.Go(func() { failed <- h.svc.Serve(h.tcp) })
+		ready = append(ready, zap.Stringer("tcp", h.tcp.Addr()))
+	}
+	h.log.Info("ready", ready...)
 	why, err := h.waitForStop(ctx, signals, failed)
 	h.log.Info("draining", zap.String("why", why), zap.Duration("limit", h.drain))
 
@@ -198,7 +212,7 @@ func (h *serviceRunner) shutdownWhenIdle(ctx context.Context) bool {
 
 // service is the HTTP server with everything behind it. newDaemon creates the real one.
 type service interface {
-	// Serve handles requests from l, whose connections are *unixsock.Conn, until Shutdown closes it.
+	// Serve handles requests from l until Shutdown closes it. It is called for each listener.
 	Serve(l net.Listener) error
 	// Idle returns the time of the last activity; ok is false while a request or a call runs.
 	Idle() (since time.Time, ok bool)

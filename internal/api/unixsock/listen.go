@@ -1,5 +1,6 @@
-// Package unixsock listens on a unix socket of one user: with mode 0600 from its creation, with the
-// uid of every peer from the kernel, and without replacing the socket of a running daemon.
+// Package unixsock listens on a unix socket of one user, or of a list of users: with mode 0600 from
+// its creation, with the uid of every peer from the kernel, and without replacing the socket of a
+// running daemon.
 package unixsock
 
 import (
@@ -10,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -28,9 +30,12 @@ const probeTimeout = 2 * time.Second
 // stale socket and fails with conflict if a daemon listens on it. The lock file path.lock
 // serializes daemons that start at the same time.
 //
-// Only the user of this process and root may connect. The connection of another user is closed and
-// reported to refused. Accepted connections are *Conn.
-func Listen(ctx context.Context, path string, refused func(uid uint32)) (*Listener, error) {
+// Only the user of this process, root and the uids in users may connect. The connection of another
+// user is closed before anything is read, and reported to refused. With users the socket gets the
+// mode 0666, and its directory must allow them to enter. Accepted connections are *Conn.
+func Listen(ctx context.Context, path string, users []uint32, refused func(uid uint32)) (*Listener,
+	error,
+) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
@@ -42,11 +47,29 @@ func Listen(ctx context.Context, path string, refused func(uid uint32)) (*Listen
 		return nil, err
 	}
 	l, err := open(ctx, path)
+	if err == nil && len(users) > 0 {
+		if err = share(path); err != nil {
+			_ = l.Close()
+		}
+	}
 	if err != nil {
 		_ = lock.Close()
 		return nil, err
 	}
-	return &Listener{UnixListener: l, lock: lock, uid: os.Geteuid(), refused: refused}, nil
+	allowed := append([]uint32{uint32(os.Geteuid()), 0}, users...) //nolint:gosec // a uid
+	return &Listener{UnixListener: l, lock: lock, allowed: allowed, refused: refused}, nil
+}
+
+// share lets all users connect, of whom Accept refuses most.
+func share(path string) error {
+	dir := filepath.Dir(path)
+	info, err := os.Stat(dir)
+	if err == nil && info.Mode().Perm()&0o001 == 0 {
+		return dray.Errorf(dray.CodeInvalidRequest, "the users of server.users cannot enter %s, which "+
+			"has mode %04o", dir, info.Mode().Perm()).
+			WithHint("run `chmod o+x %s`, or set server.socket to a path in another directory", dir)
+	}
+	return errors.Join(err, os.Chmod(path, 0o666)) //nolint:gosec // Accept checks the peer's uid
 }
 
 func checkPath(path string) error {
@@ -140,11 +163,11 @@ func removeStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// Listener accepts the connections of one user and of root.
+// Listener accepts the connections of its users.
 type Listener struct {
 	*net.UnixListener
 	lock    *os.File
-	uid     int
+	allowed []uint32 // uids
 	refused func(uid uint32)
 }
 
@@ -165,7 +188,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		uid, err := peer(conn)
-		if err == nil && (int(uid) == l.uid || uid == 0) {
+		if err == nil && slices.Contains(l.allowed, uid) {
 			return &Conn{UnixConn: conn, uid: uid}, nil
 		}
 		_ = conn.Close()

@@ -42,7 +42,7 @@ func dial(path string) {
 
 func listen(t *testing.T, path string) *unixsock.Listener {
 	t.Helper()
-	l, err := unixsock.Listen(t.Context(), path, nil)
+	l, err := unixsock.Listen(t.Context(), path, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestAcceptClosesConnectionOfAnotherUser(t *testing.T) {
 	}
 	refused := make(chan uint32, 1)
 	path := filepath.Join(dir, "dray.sock")
-	l, err := unixsock.Listen(t.Context(), path, func(uid uint32) { refused <- uid })
+	l, err := unixsock.Listen(t.Context(), path, nil, func(uid uint32) { refused <- uid })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,8 @@ func TestListenFailsIfSocketIsInUse(t *testing.T) {
 		"without lock": func() { _ = os.Remove(path + ".lock") },
 	} {
 		prepare()
-		if _, err := unixsock.Listen(t.Context(), path, nil); dray.CodeOf(err) != dray.CodeConflict ||
+		_, err := unixsock.Listen(t.Context(), path, nil, nil)
+		if dray.CodeOf(err) != dray.CodeConflict ||
 			dray.AsError(err).Hint == "" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -195,7 +196,7 @@ func TestListen_Concurrent(t *testing.T) {
 	got := make(chan *unixsock.Listener, 16)
 	for range 16 {
 		starting.Go(func() {
-			if l, err := unixsock.Listen(context.Background(), path, nil); err == nil {
+			if l, err := unixsock.Listen(context.Background(), path, nil, nil); err == nil {
 				got <- l
 			}
 		})
@@ -228,7 +229,7 @@ func TestListenKeepsOtherFiles(t *testing.T) {
 		case "symlink":
 			_ = os.Symlink("/nowhere", path)
 		}
-		if _, err := unixsock.Listen(t.Context(), path, nil); dray.CodeOf(err) != dray.CodeConflict {
+		if _, err := unixsock.Listen(t.Context(), path, nil, nil); dray.CodeOf(err) != dray.CodeConflict {
 			t.Errorf("%s: %v", kind, err)
 		}
 		if _, err := os.Lstat(path); err != nil {
@@ -239,7 +240,7 @@ func TestListenKeepsOtherFiles(t *testing.T) {
 
 func TestListen_LongPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("d", 100), "s")
-	_, err := unixsock.Listen(t.Context(), path, nil)
+	_, err := unixsock.Listen(t.Context(), path, nil, nil)
 	e := dray.AsError(err)
 	if e == nil || !strings.Contains(e.Message, "107") || !strings.Contains(e.Message, path) ||
 		!strings.Contains(e.Hint, "/dray.sock") {
