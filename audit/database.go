@@ -169,6 +169,9 @@ func (p *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) e
 		e.seq, e.invocation, string(e.kind), e.at, string(e.body), leaf[:]); err != nil {
 		return fmt.Errorf("append the event: %w", err)
 	}
+	if p.projectionSQL == "" {
+		return nil
+	}
 	changed, err := tx.ExecContext(ctx, p.projectionSQL, append([]any{seq}, p.args...)...)
 	if err != nil {
 		return fmt.Errorf("write the projection: %w", err)

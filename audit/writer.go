@@ -30,8 +30,9 @@ var (
 
 // pendingEvent is an event to append, with its change of the projection.
 type pendingEvent struct {
-	event         event  // the writer sets seq and at
-	projectionSQL string // a statement that changes exactly one row; its first argument is the seq
+	event event // the writer sets seq and at
+	// projectionSQL changes exactly one row; its first argument is the seq. Empty means none.
+	projectionSQL string
 	args          []any
 	changes       *changedFiles // the files that the call changed; nil for none
 	// compensate makes the end record for a begin record that is committed after its caller gave up.

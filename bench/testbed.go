@@ -193,7 +193,7 @@ func (b *testbed) bringUp(ctx context.Context) (err error) {
 	if _, err := c.Trust(ctx, b.workspace); err != nil {
 		return fmt.Errorf("trust the workspace: %w", err)
 	}
-	up, err := c.Up(ctx, b.workspace, func(_, _ string) {})
+	up, err := c.Change(ctx, b.workspace, "up", func(_, _ string) {})
 	if err != nil {
 		return fmt.Errorf("bring the workspace up: %w", err)
 	}

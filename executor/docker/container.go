@@ -96,6 +96,15 @@ func (e *Engine) Stop(ctx context.Context, id string) error {
 	return nil
 }
 
+// Remove removes a container, also a running one, with its anonymous volumes.
+func (e *Engine) Remove(ctx context.Context, id string) error {
+	options := client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}
+	if _, err := e.api.ContainerRemove(ctx, id, options); err != nil {
+		return e.containerError(id, "remove a container", err)
+	}
+	return nil
+}
+
 type image struct {
 	digest, arch string
 	labels       map[string]string

@@ -180,14 +180,18 @@ type eventWatcher struct {
 	done   sync.WaitGroup
 	count  atomic.Uint64
 	live   atomic.Bool
-	follow sync.Once
-	sweep  sync.Once
+	// changed receives a value when count or live has changed
+	changed chan struct{}
+	follow  sync.Once
+	sweep   sync.Once
 	// sweepPending receives a value if a container may have been removed
 	sweepPending chan struct{}
 }
 
 func newEventWatcher(e *Engine) *eventWatcher {
-	w := &eventWatcher{engine: e, sweepPending: make(chan struct{}, 1)}
+	w := &eventWatcher{
+		engine: e, changed: make(chan struct{}, 1), sweepPending: make(chan struct{}, 1),
+	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
@@ -204,6 +208,10 @@ func (e *Engine) Watch() {
 func (e *Engine) Generation() (n uint64, ok bool) {
 	return e.events.count.Load(), e.events.live.Load()
 }
+
+// Changed receives a value after Generation has changed. Changes that are not received are merged,
+// so it can have one receiver only.
+func (e *Engine) Changed() <-chan struct{} { return e.events.changed }
 
 func (w *eventWatcher) start() { w.follow.Do(func() { w.done.Go(w.followEvents) }) }
 
@@ -232,14 +240,14 @@ func (w *eventWatcher) readEvents() {
 	}
 	filters := client.Filters{}.Add("type", "container").Add("event", changeEvents...)
 	stream := w.engine.api.Events(w.ctx, client.EventsListOptions{Filters: filters})
-	w.count.Add(1) // for the events that were missed
+	w.noteChange() // for the events that were missed
 	w.live.Store(true)
 	w.engine.agents.ContainerChanged(w.ctx, "")
 	w.requestSweep()
 	for {
 		select {
 		case m := <-stream.Messages:
-			w.count.Add(1)
+			w.noteChange()
 			w.engine.agents.ContainerChanged(w.ctx, m.Actor.ID)
 			if slices.Contains(removalEvents, string(m.Action)) {
 				w.requestSweep()
@@ -250,10 +258,18 @@ func (w *eventWatcher) readEvents() {
 	}
 }
 
-func (w *eventWatcher) requestSweep() {
+func (w *eventWatcher) noteChange() {
+	w.count.Add(1)
+	notify(w.changed)
+}
+
+func (w *eventWatcher) requestSweep() { notify(w.sweepPending) }
+
+// notify sends a value unless one is pending already.
+func notify(c chan<- struct{}) {
 	select {
-	case w.sweepPending <- struct{}{}:
-	default: // one is pending already
+	case c <- struct{}{}:
+	default:
 	}
 }
 

@@ -203,6 +203,10 @@ func (w fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
 	return []workspace.Info{{ID: "app", Folder: "/home/me/app", State: workspace.Stopped}}, nil
 }
 
+func (w fakeWorkspaces) Containers(context.Context) ([]workspace.ContainerState, error) {
+	return []workspace.ContainerState{{Name: "db", ID: "0123", State: workspace.Running}}, nil
+}
+
 func (w fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id string,
 	progress func(string, string),
 ) (workspace.Info, error) {

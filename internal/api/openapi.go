@@ -75,6 +75,9 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[listReply[toolReply]]():      "ToolList",
 	reflect.TypeFor[workspace.Info]():            "Workspace",
 	reflect.TypeFor[listReply[workspace.Info]](): "WorkspaceList",
+
+	reflect.TypeFor[workspace.ContainerState]():            "Container",
+	reflect.TypeFor[listReply[workspace.ContainerState]](): "ContainerList",
 }
 
 func schemaName(t reflect.Type, hint string) string {

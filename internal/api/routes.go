@@ -132,17 +132,26 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		manager: s.cfg.Workspaces, calls: s.cfg.Calls, access: s.cfg.Access, bodies: bodies,
 	}
 	about := &info{server: s}
-	action := func(a workspace.Action, summary string) *operation {
-		return op("POST /v1/workspaces/{id}/"+string(a), string(a)+"-workspace", ws.run(a),
-			summary+orStream+"its progress, and the workspace with the end event.").
+	onWorkspace := func(route string, a workspace.Action, summary string) *operation {
+		return op(route, string(a)+"-workspace", ws.run(a), summary+orStream+
+			"its progress, and the workspace with the end event.").
 			path("id", "An id of the list, or the host directory with its slashes percent-encoded.").
 			returns(200, "The workspace afterwards; or progress.", workspace.Info{}).streams()
+	}
+	action := func(a workspace.Action, summary string) *operation {
+		return onWorkspace("POST /v1/workspaces/{id}/"+string(a), a, summary)
 	}
 	return []*operation{
 		op("GET /v1/workspaces", "list-workspaces", ws.list, "List the known workspaces.").
 			returns(200, "All of them.", listReply[workspace.Info]{}),
 		action(workspace.ActionUp, "Start the container of a workspace."),
-		action(workspace.ActionStop, "Stop the container of a workspace."),
+		action(workspace.ActionStop, "Stop the containers of a workspace. An up that runs is cancelled."),
+		action(workspace.ActionRebuild, "Replace the container of a workspace by a new one."),
+		onWorkspace("DELETE /v1/workspaces/{id}", workspace.ActionRemove,
+			"Remove the containers of a workspace with their anonymous volumes. Its directory stays."),
+		op("GET /v1/containers", "list-containers", ws.listContainers,
+			"List the containers that calls can name.").
+			returns(200, "All of them.", listReply[workspace.ContainerState]{}),
 		action(workspace.ActionTrust, "Trust the current devcontainer configuration of a workspace."),
 		op("POST /v1/paths", "map-paths", ws.mapPaths, "Map paths between host and container.").
 			accepts(pathsRequest{}).returns(200, "The paths, in order.", pathsReply{}),

@@ -97,6 +97,7 @@ type Tools interface {
 // Workspaces are the host directories with a devcontainer; *[workspace.Manager] implements it.
 type Workspaces interface {
 	List(ctx context.Context) ([]workspace.Info, error)
+	Containers(ctx context.Context) ([]workspace.ContainerState, error)
 	// Run performs an action on the workspace with the given id or absolute host directory, and
 	// returns its state afterwards.
 	Run(ctx context.Context, action workspace.Action, id string,

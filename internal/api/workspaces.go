@@ -68,6 +68,15 @@ func (h *workspaces) check(r *http.Request, action workspace.Action, id string) 
 	return h.access.CheckWorkspace(r.Context(), who, folder)
 }
 
+// listContainers responds with the containers that calls can name.
+func (h *workspaces) listContainers(w http.ResponseWriter, r *http.Request) error {
+	all, err := h.manager.Containers(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, listReply[workspace.ContainerState]{all})
+}
+
 // run returns the handler of an action.
 func (h *workspaces) run(action workspace.Action) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {

@@ -30,8 +30,11 @@ func TestWorkspaces(t *testing.T) {
 	if a := d.do("GET", "/v1/workspaces", ""); string(a.body) != `{"items":[{"id":"app","folder":"/home/me/app","state":"stopped","trusted":false}]}` {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	for _, action := range []string{"up", "stop", "trust"} {
+	for _, action := range []string{"up", "stop", "rebuild", "trust", "rm"} {
 		a := d.do("POST", "/v1/workspaces/app/"+action, "{}")
+		if action == "rm" {
+			a = d.do("DELETE", "/v1/workspaces/app", "")
+		}
 		if want := `{"id":"app","folder":"app","state":"` + action + `","trusted":true}`; a.status != 200 || string(a.body) != want {
 			t.Errorf("%s: %d %s", action, a.status, a.body)
 		}

@@ -110,6 +110,10 @@ type Workspace struct {
 	Trusted bool   `json:"trusted"`
 	// Container is the full id of its container, or empty.
 	Container string `json:"container"`
+	// Outdated is true if the container was created from an earlier configuration.
+	Outdated bool `json:"outdated"`
+	// Failure is the error of the last up if the state is failed.
+	Failure string `json:"failure"`
 	// Trust is the summary of what its trust covers.
 	Trust jsontext.Value `json:"trust"`
 }
@@ -119,26 +123,40 @@ func (c *Client) Workspaces(ctx context.Context) (Reply[Page[Workspace]], error)
 	return get[Page[Workspace]](ctx, c, "/v1/workspaces", nil)
 }
 
-// Stop stops the container of a workspace, given by its id or directory.
-func (c *Client) Stop(ctx context.Context, workspace string) (Reply[Workspace], error) {
-	return post[Workspace](ctx, c, workspacePath(workspace, "stop"), nil)
-}
-
 // Trust trusts the current configuration of a workspace.
 func (c *Client) Trust(ctx context.Context, workspace string) (Reply[Workspace], error) {
 	return post[Workspace](ctx, c, workspacePath(workspace, "trust"), nil)
 }
 
-// Up starts the container of a workspace, and reports its progress.
-func (c *Client) Up(ctx context.Context, workspace string, progress func(phase, message string),
+// Change starts, stops, rebuilds or removes the containers of a workspace, with progress. The
+// action is "up", "stop", "rebuild" or "rm"; the workspace is an id or a directory.
+func (c *Client) Change(ctx context.Context, workspace, action string,
+	progress func(phase, message string),
 ) (reply Reply[Workspace], err error) {
-	resp, err := c.send(ctx, http.MethodPost, workspacePath(workspace, "up"), nil, ndjson)
+	method, path := http.MethodPost, workspacePath(workspace, action)
+	if action == "rm" {
+		method, path = http.MethodDelete, "/v1/workspaces/"+url.PathEscape(workspace)
+	}
+	resp, err := c.send(ctx, method, path, nil, ndjson)
 	if err != nil {
 		return reply, err
 	}
 	defer resp.Body.Close()
 	reply, err = followUp(jsontext.NewDecoder(resp.Body), progress)
 	return reply, preferCause(ctx, err)
+}
+
+// Container is a container that calls can name.
+type Container struct {
+	Name      string `json:"name"`
+	ID        string `json:"id"`
+	State     string `json:"state"`
+	Workspace string `json:"workspace"`
+}
+
+// Containers returns the containers known to the daemon.
+func (c *Client) Containers(ctx context.Context) (Reply[Page[Container]], error) {
+	return get[Page[Container]](ctx, c, "/v1/containers", nil)
 }
 
 // upEvent is a line of the response. The last one contains the workspace or the error.

@@ -37,6 +37,7 @@ const busybox = "dray-test/busybox:latest"
 // fixture is a manager on the real engine and the real CLI.
 type fixture struct {
 	*Manager
+	recorded     *recordedTransitions
 	environments Environments
 	t            *testing.T
 	api          *client.Client
@@ -66,6 +67,8 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	recorded := &recordedTransitions{}
+	cfg.Record = recorded.record
 	pool := process.NewPool(processtest.Launch())
 	api, err := client.New(client.FromEnv)
 	if err != nil {
@@ -73,7 +76,7 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	}
 	m := New(cfg, engine, pool, trust.NewStore(cfg.State, nil,
 		NewCompose(pool, cfg.State, engine.Env(), cfg.LocalEnv)), log)
-	w := fixture{Manager: m, t: t, api: api, environments: Environments{
+	w := fixture{Manager: m, recorded: recorded, t: t, api: api, environments: Environments{
 		dray.KindHost:      NewHostProvider(host.New(host.Config{Homes: t.TempDir()}, pool)),
 		dray.KindContainer: m,
 	}}
@@ -84,6 +87,59 @@ func newFixture(t *testing.T, cfg Config) fixture {
 		_ = api.Close()
 	})
 	return w
+}
+
+// recordedTransitions are the changes of state that a manager recorded.
+type recordedTransitions struct {
+	mu    sync.Mutex
+	all   []Transition
+	added chan struct{} // closed at the next one
+}
+
+func (r *recordedTransitions) record(_ context.Context, t Transition) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, t)
+	if r.added != nil {
+		close(r.added)
+		r.added = nil
+	}
+	return nil
+}
+
+// waitFor blocks until the last state of a workspace is the wanted one, for five minutes at most.
+func (r *recordedTransitions) waitFor(t *testing.T, folder string, want State) {
+	t.Helper()
+	giveUp := time.After(5 * time.Minute)
+	for {
+		r.mu.Lock()
+		if r.added == nil {
+			r.added = make(chan struct{})
+		}
+		added := r.added
+		r.mu.Unlock()
+		states := r.states(folder)
+		if len(states) > 0 && states[len(states)-1] == want {
+			return
+		}
+		select {
+		case <-added:
+		case <-giveUp:
+			t.Fatalf("states %v, want %s at the end", states, want)
+		}
+	}
+}
+
+// states returns the states of a workspace in their order.
+func (r *recordedTransitions) states(folder string) (states []State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.all {
+		if t.Workspace == folder {
+			states = append(states, t.To)
+		}
+	}
+	return states
 }
 
 // project creates a workspace. Its containers are removed at the end of the test.

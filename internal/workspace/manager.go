@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,7 +19,6 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/devcontainer/helper"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
-	"github.com/dray-dev/dray/internal/devcontainer/up"
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
@@ -27,7 +27,9 @@ type Engine interface {
 	// Inspect returns a container by id or name, List those with a label, stopped ones included.
 	Inspect(ctx context.Context, ref string) (devcontainer.ContainerInfo, error)
 	List(ctx context.Context, label, value string) ([]devcontainer.ContainerInfo, error)
+	// Stop stops a container, Remove removes it with its anonymous volumes.
 	Stop(ctx context.Context, id string) error
+	Remove(ctx context.Context, id string) error
 	// Writers returns the containers with processes that can change one of the paths, Writer whether
 	// one container can. Starts sends the ids of containers that are created, started or unpaused; it
 	// closes the channel when events may be missed, or ctx is done.
@@ -41,6 +43,8 @@ type Engine interface {
 	// changes may have been missed.
 	Watch()
 	Generation() (n uint64, ok bool)
+	// Changed receives a value after the generation has changed. It has one receiver.
+	Changed() <-chan struct{}
 	// Restore repairs a container of an earlier version that cannot start.
 	Restore(ctx context.Context, id string) error
 	// Env returns the variables that select this engine for the devcontainer CLI.
@@ -74,6 +78,8 @@ type Config struct {
 	State string
 	// UpTimeout bounds one `up`. It must be positive.
 	UpTimeout time.Duration
+	// Record records a change of state in the audit log.
+	Record func(context.Context, Transition) error
 }
 
 // Manager provides the containers of workspaces. It implements Provider and is safe for concurrent
@@ -96,8 +102,10 @@ func New(cfg Config, engine Engine, pool *process.Pool, trust *trust.Store,
 		log.Warn("stale directories not removed", zap.Error(err))
 	}
 	engine.Watch()
-	r := &resolver{cfg: cfg, engine: engine, trust: trust, log: log}
-	return &Manager{resolver: r, ups: newUpRunner(r, pool), usedFolders: map[string]bool{}}
+	r := newResolver(cfg, engine, trust, log)
+	m := &Manager{resolver: r, ups: newUpRunner(r, pool), usedFolders: map[string]bool{}}
+	m.ups.wg.Go(func() { r.observe(m.ups.ctx, engine.Changed()) })
+	return m
 }
 
 // Close cancels every `up` and waits for its end.
@@ -134,16 +142,18 @@ func (m *Manager) Check(ctx context.Context, route dray.Route, _ dray.Invocation
 		}
 		return err
 	}
-	c, found, err := m.findByLabels(ctx, loc)
-	if err != nil || found && c.Running() {
+	s, err := m.examine(ctx, loc)
+	if err != nil {
 		return err
 	}
-	if found && c.Paused() {
-		return c.NotRunning()
+	if done, err := m.upNeeded(ctx, loc, s, onDemand, ignoreProgress); done || err != nil {
+		return err
 	}
 	_, err = m.trust.Approve(ctx, loc) // it would be brought up
 	return err
 }
+
+func ignoreProgress(string, string) {}
 
 // Mounts returns the mounts of a container by its name or its workspace. The container must exist:
 // it is not brought up.
@@ -195,7 +205,7 @@ func (m *Manager) resolve(ctx context.Context, req request, progress func(phase,
 		return nil, none, err
 	}
 	c, err := m.find(ctx, req, loc, func() (devcontainer.ContainerInfo, error) {
-		return m.ensureRunning(ctx, loc, progress)
+		return m.ensureRunning(ctx, loc, onDemand, progress)
 	})
 	if err != nil {
 		return nil, none, err
@@ -207,37 +217,6 @@ func (m *Manager) resolve(ctx context.Context, req request, progress func(phase,
 	}
 	env, err := m.engine.Environment(ctx, c, spec)
 	return env, trust, err
-}
-
-// ensureRunning returns the running container of a workspace. It brings it up if necessary.
-func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location,
-	progress func(phase, message string),
-) (devcontainer.ContainerInfo, error) {
-	c, found, err := m.findByLabels(ctx, loc)
-	if err != nil {
-		return c, err
-	}
-	last, failed, err := up.NewAttemptStore(m.cfg.State).Last(ctx, loc)
-	if err != nil {
-		return c, err
-	}
-	// some of its lifecycle commands have failed, or are running
-	incomplete := failed && last.Incomplete(c)
-	if found && c.Running() && !incomplete {
-		return c, nil
-	}
-	if found && c.Paused() {
-		return c, c.NotRunning() // `up` would wait for it
-	}
-	id, err := m.ups.up(ctx, loc, progress)
-	if err != nil {
-		return c, err
-	}
-	c, err = m.engine.Inspect(ctx, id)
-	if err == nil && !loc.Owns(ctx, c) {
-		err = impersonationError(c, loc)
-	}
-	return c, err
 }
 
 func (m *Manager) remember(folder string) {
@@ -254,17 +233,6 @@ func (m *Manager) used(folder string) bool {
 	return m.usedFolders[folder]
 }
 
-// State is the state of a workspace.
-type State string
-
-// The states of a workspace.
-const (
-	Discovered State = "discovered" // it has a configuration and no container
-	Building   State = "building"   // `up` is running
-	Running    State = "running"
-	Stopped    State = "stopped"
-)
-
 // Info is the state of a workspace.
 type Info struct {
 	ID      string `json:"id"`
@@ -273,6 +241,10 @@ type Info struct {
 	Trusted bool   `json:"trusted"`
 	// Container is the full id of its container, if there is one.
 	Container string `json:"container,omitempty"`
+	// Outdated is true if the container was created from an earlier configuration.
+	Outdated bool `json:"outdated,omitzero"`
+	// Failure is the error of the last `up` if the state is failed.
+	Failure string `json:"failure,omitzero"`
 	// Trust is what ActionTrust has trusted, and nil otherwise.
 	Trust *trust.Summary `json:"trust,omitempty"`
 }
@@ -305,25 +277,23 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	list := make([]Info, 0, len(folders))
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
 		if loc, err := m.locationOf(ctx, folder); err == nil { // else it was removed
-			list = append(list, m.describe(ctx, loc, containers))
+			found, err := m.snapshotOf(ctx, loc, containers)
+			if err != nil { // it must not hide the other workspaces
+				m.log.Warn("last up not read", zap.String("workspace", folder), zap.Error(err))
+			}
+			list = append(list, m.describe(ctx, loc, found))
 		}
 	}
 	return list, nil
 }
 
-func (m *Manager) describe(ctx context.Context, loc devcontainer.Location,
-	containers []devcontainer.ContainerInfo,
-) Info {
+func (m *Manager) describe(ctx context.Context, loc devcontainer.Location, found snapshot) Info {
 	trusted, _, _ := m.trust.IsTrusted(ctx, loc) // an error means untrusted
 	info := Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: trusted}
-	if c, found := loc.Match(ctx, containers); found {
-		info.Container, info.State = c.ID, Stopped
-		if c.Running() {
-			info.State = Running
-		}
-	}
-	if m.ups.running(loc) {
-		info.State = Building
+	info.State = cmp.Or(m.tracker.inProgress(loc), found.state())
+	info.Container, info.Outdated = found.container.ID, m.outdated(ctx, loc, found)
+	if info.State == Failed {
+		info.Failure = found.last.Message
 	}
 	return info
 }
@@ -344,119 +314,4 @@ func (m *Manager) folder(ctx context.Context, id string) (string, error) {
 	}
 	return "", dray.Errorf(dray.CodeNotFound, "no such workspace: %q", id).
 		WithHint("use an id of `dray workspace ls`, or an absolute path")
-}
-
-// Action is a change of a workspace that a caller may ask for.
-type Action string
-
-// The actions.
-const (
-	ActionUp    Action = "up"
-	ActionStop  Action = "stop"
-	ActionTrust Action = "trust"
-)
-
-// Run performs an action on a workspace, given by an id of the list or by its absolute directory.
-// It reports the progress of ActionUp and returns the state of the workspace afterwards.
-// ActionTrust needs no engine.
-func (m *Manager) Run(ctx context.Context, action Action, id string,
-	progress func(phase, message string),
-) (Info, error) {
-	folder, err := m.folder(ctx, id)
-	if err != nil {
-		return Info{}, err
-	}
-	loc, err := m.locationOf(ctx, folder)
-	if err != nil {
-		return Info{}, err
-	}
-	switch action {
-	case ActionUp:
-		_, err = m.ensureRunning(ctx, loc, progress)
-	case ActionStop:
-		err = m.stop(ctx, loc, progress)
-	case ActionTrust:
-		return m.recordTrust(ctx, loc)
-	default:
-		err = dray.Errorf(dray.CodeInternal, "unknown action %q", action)
-	}
-	if err != nil {
-		return Info{}, err
-	}
-	return m.state(ctx, loc)
-}
-
-func (m *Manager) state(ctx context.Context, loc devcontainer.Location) (Info, error) {
-	containers, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
-	if err != nil {
-		return Info{}, err
-	}
-	m.remember(loc.Workspace)
-	return m.describe(ctx, loc, containers), nil
-}
-
-// stop stops the container of a workspace, and those of its compose project that belong to no other
-// workspace. It reports and logs each container that it stops.
-func (m *Manager) stop(ctx context.Context, loc devcontainer.Location,
-	progress func(phase, message string),
-) error {
-	c, found, err := m.findByLabels(ctx, loc)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", loc.Workspace).
-			WithHint("`dray workspace up %s` creates one", lexical.ShellWord(loc.Workspace))
-	}
-	containers := []devcontainer.ContainerInfo{c}
-	if project := c.Label(devcontainer.LabelComposeProject); project != "" {
-		list, err := m.engine.List(ctx, devcontainer.LabelComposeProject, project)
-		if err != nil {
-			return err
-		}
-		for _, other := range list {
-			if other.ID != c.ID && sameProject(ctx, other, c, loc) {
-				containers = append(containers, other)
-			}
-		}
-	}
-	for _, c := range containers {
-		if slices.Contains([]string{"exited", "created", "dead", "removing"}, c.Status) {
-			continue
-		}
-		progress("stop", "stopping "+c.Name)
-		m.log.Info("workspace stop requested", zap.String("workspace", loc.Workspace),
-			zap.String("container", c.Name), zap.String("container_id", c.ID))
-		if err := m.engine.Stop(ctx, c.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// recordTrust records that the user agrees to the configuration, and describes what it contains.
-func (m *Manager) recordTrust(ctx context.Context, loc devcontainer.Location) (Info, error) {
-	summary, err := m.trust.Trust(ctx, loc)
-	if err != nil {
-		return Info{}, err
-	}
-	m.log.Info("workspace trusted", zap.String("workspace", loc.Workspace),
-		zap.String("hash", summary.Hash))
-	info, err := m.state(ctx, loc)
-	if dray.CodeOf(err) == dray.CodeEngineUnavailable {
-		info = Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: true}
-		err = nil // the trust is stored; the state of the container is unknown
-	}
-	info.Trust = &summary
-	return info, err
-}
-
-// Trusted reports whether a workspace is trusted. An error counts as untrusted.
-func (m *Manager) Trusted(ctx context.Context, folder string) bool {
-	loc, err := m.locationOf(ctx, folder)
-	if err != nil {
-		return false
-	}
-	trusted, _, err := m.trust.IsTrusted(ctx, loc)
-	return err == nil && trusted
 }

@@ -20,12 +20,24 @@ import (
 	"github.com/dray-dev/dray/internal/linux"
 )
 
-// resolver finds containers and resolves how calls run in them. It changes nothing.
+// resolver finds containers, records their states and resolves how calls run in them. It changes no
+// container.
 type resolver struct {
-	cfg    Config
-	engine Engine
-	trust  *trust.Store
-	log    *zap.Logger
+	cfg      Config
+	engine   Engine
+	trust    *trust.Store
+	log      *zap.Logger
+	tracker  *tracker
+	changing *locationLocks
+}
+
+func newResolver(cfg Config, engine Engine, store *trust.Store, log *zap.Logger,
+) *resolver {
+	return &resolver{
+		cfg: cfg, engine: engine, trust: store, log: log,
+		tracker:  &tracker{record: cfg.Record, states: map[devcontainer.Location]State{}},
+		changing: &locationLocks{locks: map[devcontainer.Location]chan struct{}{}},
+	}
 }
 
 // byWorkspace reports whether a request is for the container of a workspace, which may be brought

@@ -23,6 +23,21 @@ import (
 	"github.com/dray-dev/dray/internal/logging"
 )
 
+// upMode is why a workspace is brought up. A higher mode includes the lower ones.
+type upMode int
+
+const (
+	onDemand upMode = iota // a call needs the container
+	asked                  // a caller asks for it: a failure is forgotten
+	rebuild                // a caller asks for a new container
+)
+
+// runKey identifies the runs that callers share.
+type runKey struct {
+	loc  devcontainer.Location
+	mode upMode
+}
+
 // upRunner brings workspaces up with the devcontainer CLI, each once at a time. It is safe for
 // concurrent use.
 type upRunner struct {
@@ -34,7 +49,7 @@ type upRunner struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	runs   map[devcontainer.Location]*upRun
+	runs   map[runKey]*upRun
 	closed bool
 	wg     sync.WaitGroup
 
@@ -42,7 +57,7 @@ type upRunner struct {
 }
 
 func newUpRunner(r *resolver, pool *process.Pool) *upRunner {
-	u := &upRunner{resolver: r, pool: pool, runs: map[devcontainer.Location]*upRun{}}
+	u := &upRunner{resolver: r, pool: pool, runs: map[runKey]*upRun{}}
 	u.ctx, u.cancel = context.WithCancel(context.Background())
 	return u
 }
@@ -55,18 +70,23 @@ func (u *upRunner) close() {
 	u.wg.Wait()
 }
 
-// running reports whether an `up` of the workspace is running.
-func (u *upRunner) running(loc devcontainer.Location) bool {
+// cancelRuns cancels every `up` of a workspace.
+func (u *upRunner) cancelRuns(loc devcontainer.Location) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.runs[loc] != nil
+	for key, run := range u.runs {
+		if key.loc == loc {
+			run.cancel(errStopRequested)
+		}
+	}
 }
 
 // upRun is one `up` of a workspace with its callers. It goes on if a caller gives up.
 type upRun struct {
-	done chan struct{} // closed when id and err are set
-	id   string
-	err  error
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when id and err are set
+	id     string
+	err    error
 
 	mu          sync.Mutex
 	subscribers map[int]subscriber
@@ -91,27 +111,18 @@ func (s subscriber) notify(phase, message string) (ok bool) {
 	return true
 }
 
-// up brings up the container of a workspace and returns its id. Concurrent callers share one `up`.
-func (u *upRunner) up(ctx context.Context, loc devcontainer.Location,
+// up brings up the container of a workspace and returns its id. Concurrent callers share one `up`,
+// unless they ask for more than the one that is running.
+func (u *upRunner) up(ctx context.Context, loc devcontainer.Location, mode upMode,
 	progress func(phase, message string),
 ) (string, error) {
-	run, first := u.join(loc)
+	run := u.join(loc, mode) //nolint:contextcheck // an `up` outlives its first caller
 	if run == nil {
 		return "", dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").
 			WithHint("repeat the call when it runs again")
 	}
 	panicked, unsubscribe := run.subscribe(progress)
 	defer unsubscribe()
-	if first {
-		go func() { // counted by join
-			defer u.wg.Done()
-			run.id, run.err = u.runWithTimeout(u.ctx, loc, run.broadcast)
-			u.mu.Lock()
-			delete(u.runs, loc)
-			u.mu.Unlock()
-			close(run.done)
-		}()
-	}
 	select {
 	case <-run.done:
 		return run.id, run.err
@@ -124,21 +135,32 @@ func (u *upRunner) up(ctx context.Context, loc devcontainer.Location,
 	}
 }
 
-// join returns the running `up` of a workspace, or a new one that the caller has to run; nil after
-// close.
-func (u *upRunner) join(loc devcontainer.Location) (run *upRun, first bool) {
+// join returns the running `up` of a workspace, or starts one; nil after close.
+func (u *upRunner) join(loc devcontainer.Location, mode upMode) *upRun {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if run := u.runs[loc]; run != nil {
-		return run, false
+	for m := rebuild; m >= mode; m-- {
+		if run := u.runs[runKey{loc, m}]; run != nil {
+			return run
+		}
 	}
 	if u.closed {
-		return nil, false
+		return nil
 	}
-	u.wg.Add(1)
-	run = &upRun{done: make(chan struct{}), subscribers: map[int]subscriber{}}
-	u.runs[loc] = run
-	return run, true
+	run := &upRun{done: make(chan struct{}), subscribers: map[int]subscriber{}}
+	ctx, cancel := context.WithCancelCause(u.ctx)
+	run.cancel = cancel
+	key := runKey{loc, mode}
+	u.runs[key] = run
+	u.wg.Go(func() {
+		run.id, run.err = u.runWithTimeout(ctx, key, run.broadcast)
+		cancel(nil)
+		u.mu.Lock()
+		delete(u.runs, key)
+		u.mu.Unlock()
+		close(run.done)
+	})
+	return run
 }
 
 // subscribe passes the progress on until unsubscribe has returned.
@@ -174,14 +196,15 @@ var errUpTimeout = errors.New("it took longer than devcontainer.up_timeout")
 
 // runWithTimeout runs `up` within Config.UpTimeout. A panic is returned as an error: no caller
 // would recover it.
-func (u *upRunner) runWithTimeout(ctx context.Context, loc devcontainer.Location,
+func (u *upRunner) runWithTimeout(ctx context.Context, key runKey,
 	progress func(phase, message string),
 ) (id string, err error) {
+	loc := key.loc
 	ctx, cancel := context.WithTimeoutCause(ctx, u.cfg.UpTimeout,
 		fmt.Errorf("%w (%v)", errUpTimeout, u.cfg.UpTimeout))
 	defer cancel()
 	if panicked := logging.RecoverPanics(u.log, "bringing up "+loc.Workspace,
-		func() { id, err = u.run(ctx, loc, progress) }); panicked != nil {
+		func() { id, err = u.runAlone(ctx, key, progress) }); panicked != nil {
 		return "", panicked
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errUpTimeout) {
@@ -191,13 +214,36 @@ func (u *upRunner) runWithTimeout(ctx context.Context, loc devcontainer.Location
 	return id, err
 }
 
+// runAlone runs an `up` while nothing else changes the workspace. Another `up` may have ended since
+// the callers looked at the container, so it looks again.
+func (u *upRunner) runAlone(ctx context.Context, key runKey,
+	progress func(phase, message string),
+) (string, error) {
+	loc := key.loc
+	unlock, err := u.changing.lock(ctx, loc)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	s, err := u.examine(ctx, loc)
+	if err != nil {
+		return "", err
+	}
+	u.observed(ctx, loc, s)
+	if done, err := u.upNeeded(ctx, loc, s, key.mode, progress); done || err != nil {
+		return s.container.ID, err
+	}
+	defer u.settle(context.WithoutCancel(ctx), loc)
+	return u.run(ctx, key, progress)
+}
+
 // run runs the devcontainer CLI for a trusted workspace and returns the id of its container. What
 // was trusted is read by Approve, and again by the CLI: in between no container may change it.
 // ${localEnv:X} has the values of the daemon and the configuration: mounts can depend on them, so
 // callers cannot choose them.
-func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
-	progress func(phase, message string),
+func (u *upRunner) run(ctx context.Context, key runKey, progress func(phase, message string),
 ) (string, error) {
+	loc := key.loc
 	approval, err := u.trust.Approve(ctx, loc)
 	if err != nil {
 		return "", err
@@ -214,14 +260,14 @@ func (u *upRunner) run(ctx context.Context, loc devcontainer.Location,
 	}
 	guard := inputGuard{u, approval}
 	return guard.run(ctx, found, progress, func(ctx context.Context) (string, error) {
-		return u.runCLI(ctx, approval, found, progress)
+		return u.runCLI(ctx, approval, found, key.mode, progress)
 	})
 }
 
 // runCLI runs the devcontainer CLI while the inputs of the approval first are guarded. It approves
 // again, because the inputs could change before they were guarded.
 func (u *upRunner) runCLI(ctx context.Context, first trust.Approval,
-	found devcontainer.ContainerInfo, progress func(phase, message string),
+	found devcontainer.ContainerInfo, mode upMode, progress func(phase, message string),
 ) (string, error) {
 	loc := first.Location()
 	approval, err := u.trust.Approve(ctx, loc)
@@ -233,10 +279,18 @@ func (u *upRunner) runCLI(ctx context.Context, first trust.Approval,
 			"the symlinks that lead to the configuration of %s changed while it was read",
 			loc.Workspace).WithHint("repeat the call")
 	}
+	hash, err := u.trust.Hash(ctx, loc)
+	if err != nil {
+		return "", err
+	}
+	if err := u.tracker.set(ctx, loc, found.ID, Building); err != nil {
+		return "", err
+	}
 	log := u.log.With(zap.String("workspace", loc.Workspace))
 	log.Info("workspace up started")
 	res, err := up.Run(ctx, up.Options{
 		CLI: u.cfg.CLI, State: u.cfg.State, Approval: approval, Container: found,
+		Rebuild: mode == rebuild, Hash: hash,
 		ExtraArgs: u.cfg.UpArgs, Start: u.startHelper,
 		Env: upEnv(u.engine.Env(), u.cfg.LocalEnv, approval.Root(), loc.Workspace),
 	}, progress)

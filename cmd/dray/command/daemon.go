@@ -172,6 +172,9 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	d.workspaces = workspace.New(workspace.Config{
 		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
 		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,
+		Record: func(ctx context.Context, t workspace.Transition) error {
+			return d.audit.RecordEvent(ctx, audit.KindContainer, t)
+		},
 	}, d.engine, d.pool, trust, log)
 	d.environments = workspace.Environments{
 		dray.KindHost:      workspace.NewHostProvider(d.host),

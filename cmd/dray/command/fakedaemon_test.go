@@ -141,6 +141,13 @@ func (fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
 	}}, nil
 }
 
+func (fakeWorkspaces) Containers(context.Context) ([]workspace.ContainerState, error) {
+	return []workspace.ContainerState{
+		{Name: "app", ID: "c0ffee", State: workspace.Running, Workspace: "/srv/a\x1b[2Jpp"},
+		{Name: "db", State: workspace.Discovered},
+	}, nil
+}
+
 func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id string,
 	progress func(phase, message string),
 ) (workspace.Info, error) {
@@ -161,6 +168,13 @@ func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id str
 				WithHint("dray workspace trust %s", id)
 		}
 		w.State, w.Container = workspace.Running, "c0ffee"
+		w.Outdated = true
+	case workspace.ActionRebuild:
+		progress("remove", "replacing the container")
+		w.State, w.Container = workspace.Running, "c0ffee2"
+	case workspace.ActionRemove:
+		progress("remove", "removing c0ffee2")
+		w.State = workspace.Discovered
 	}
 	return w, nil
 }

@@ -91,7 +91,7 @@ func TestCommandsWithoutDaemon(t *testing.T) {
 		"":                `(?s)^dray runs tools .*Exit codes .*5  not found\n.*Available Commands:`,
 		"help exec":       `(?s)^exec runs a program .*124    the call timed out\n.*128\+N  the tool was ended by signal N`,
 		"exec --help":     `Usage:\n  dray exec \[flags\] -- ARGV`,
-		"workspace":       `^List, start, stop and trust workspaces\n\nUsage:\n  dray workspace \[command\]\n`,
+		"workspace":       `^List, start, stop, rebuild, remove and trust workspaces\n\nUsage:\n  dray workspace \[command\]\n`,
 		"--version":       `^dray \S+\n$`,
 		"version":         `^dray .*\ncommit .*\ngo1.*\nagent protocol \d+\n$`,
 		"version --json":  `^\{"version":".*","commit":".*","modified":(true|false),"go":"go1.*","platform":"\w+/\w+","agent_protocol":\d+\}\n$`,
@@ -115,7 +115,7 @@ func TestCommandsWithoutDaemon(t *testing.T) {
 // Commands that do not exist yet are not listed.
 func TestHelpListsExistingCommandsOnly(t *testing.T) {
 	_, stdout, _, _ := invoke(t, "--help")
-	for _, absent := range []string{"approvals", "container ", "doctor", "mcp"} {
+	for _, absent := range []string{"approvals", "doctor", "mcp"} {
 		if strings.Contains(stdout, "\n  "+absent) {
 			t.Errorf("help lists %s", absent)
 		}

@@ -13,8 +13,11 @@ import (
 )
 
 func newWorkspace(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "workspace", Short: "List, start, stop and trust workspaces"}
-	cmd.AddCommand(newWorkspaceList(a), newWorkspaceUp(a), newWorkspaceStop(a), newWorkspaceTrust(a))
+	cmd := &cobra.Command{
+		Use: "workspace", Short: "List, start, stop, rebuild, remove and trust workspaces",
+	}
+	cmd.AddCommand(newWorkspaceList(a), newWorkspaceUp(a), newWorkspaceStop(a), newWorkspaceRebuild(a),
+		newWorkspaceRemove(a), newWorkspaceTrust(a))
 	return group(cmd)
 }
 
@@ -62,18 +65,61 @@ func (a *app) printWorkspaces(page client.Page[client.Workspace]) error {
 		if w.Trusted {
 			trusted = "yes"
 		}
-		t.add(w.ID, w.Folder, w.State, trusted)
+		state := w.State
+		if w.Outdated {
+			state += " (outdated)"
+		}
+		t.add(w.ID, w.Folder, state, trusted)
 	}
 	return t.write(a.out)
 }
 
-func newWorkspaceStop(a *app) *cobra.Command {
-	return a.onWorkspace(&cobra.Command{
-		Use:   "stop [DIR]",
-		Short: "Stop a workspace's container, or all of its compose project",
-	}, func(ctx context.Context, c *client.Client, folder string) error {
-		reply, err := c.Stop(ctx, folder)
+// workspaceAction completes a command that changes the containers of a workspace. It shows the
+// progress on stderr.
+func (a *app) workspaceAction(action string, cmd *cobra.Command) *cobra.Command {
+	return a.onWorkspace(cmd, func(ctx context.Context, c *client.Client, folder string) error {
+		p := newProgress(a.err, 0)
+		reply, err := c.Change(ctx, folder, action, p.show)
+		p.clear()
 		return printReply(a, reply, err, a.printWorkspace)
+	})
+}
+
+func newWorkspaceUp(a *app) *cobra.Command {
+	return a.workspaceAction("up", &cobra.Command{
+		Use:   "up [DIR]",
+		Short: "Build and start a workspace's container",
+		Long: `up builds and starts the container of a workspace, by default of the workspace
+that contains the current directory. The workspace must be trusted. Calls do this
+by themselves, but do not repeat an up that failed: up does.`,
+		Example: "  dray workspace trust && dray workspace up",
+	})
+}
+
+func newWorkspaceStop(a *app) *cobra.Command {
+	return a.workspaceAction("stop", &cobra.Command{
+		Use:   "stop [DIR]",
+		Short: "Stop a workspace's containers, with their compose projects",
+		Long: `stop stops the containers of a workspace, and all services of its compose project.
+An up that is running is cancelled.`,
+	})
+}
+
+func newWorkspaceRebuild(a *app) *cobra.Command {
+	return a.workspaceAction("rebuild", &cobra.Command{
+		Use:   "rebuild [DIR]",
+		Short: "Replace a workspace's container by a new one",
+		Long: `rebuild removes the container of a workspace and brings up a new one from the
+current configuration. Files outside of mounts are lost.`,
+	})
+}
+
+func newWorkspaceRemove(a *app) *cobra.Command {
+	return a.workspaceAction("rm", &cobra.Command{
+		Use:   "rm [DIR]",
+		Short: "Remove a workspace's containers, not its directory",
+		Long: `rm stops and removes the containers of a workspace, all services of its compose
+project, and their anonymous volumes. The directory stays; it may be gone already.`,
 	})
 }
 
@@ -105,26 +151,14 @@ func (a *app) printTrust(w client.Workspace) error {
 	return outputError(err)
 }
 
-func newWorkspaceUp(a *app) *cobra.Command {
-	return a.onWorkspace(&cobra.Command{
-		Use:   "up [DIR]",
-		Short: "Build and start a workspace's container",
-		Long: `up builds and starts the container of a workspace, by default of the workspace
-that contains the current directory. The workspace must be trusted.`,
-		Example: "  dray workspace trust && dray workspace up",
-	}, func(ctx context.Context, c *client.Client, folder string) error {
-		p := newProgress(a.err, 0)
-		reply, err := c.Up(ctx, folder, p.show)
-		p.clear()
-		return printReply(a, reply, err, a.printWorkspace)
-	})
-}
-
 // printWorkspace prints the state of a workspace on one line.
 func (a *app) printWorkspace(w client.Workspace) error {
 	line := fmt.Sprintf("%s is %s", escapeLine(w.Folder), escapeLine(w.State))
 	if w.Container != "" {
 		line += " (container " + escapeLine(w.Container) + ")"
+	}
+	if w.Outdated {
+		line += "; its configuration has changed since it was created"
 	}
 	_, err := fmt.Fprintln(a.out, line)
 	return outputError(err)

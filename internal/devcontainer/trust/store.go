@@ -61,6 +61,16 @@ func (s *Store) collect(ctx context.Context, loc devcontainer.Location) (*inputs
 	return in, inputsHash, err
 }
 
+// Hash returns a hash of the files that decide what `up` makes, such as devcontainer.json,
+// Dockerfiles and compose files, whether they are trusted or not.
+func (s *Store) Hash(ctx context.Context, loc devcontainer.Location) (string, error) {
+	in, err := collect(ctx, loc)
+	if err != nil {
+		return "", err
+	}
+	return in.hash(), nil
+}
+
 // Trust records a trust in what the returned summary shows.
 func (s *Store) Trust(ctx context.Context, loc devcontainer.Location) (Summary, error) {
 	in, inputsHash, err := s.collect(ctx, loc)

@@ -16,7 +16,7 @@ import (
 	"github.com/dray-dev/dray/internal/linux"
 )
 
-// Attempt is an attempt to bring a workspace up that failed or that the daemon did not finish.
+// Attempt is the last attempt to bring a workspace up.
 type Attempt struct {
 	Workspace string    `json:"workspace"`
 	Config    string    `json:"config"`
@@ -27,7 +27,14 @@ type Attempt struct {
 	// attempt left, if known.
 	Before    string `json:"before"`
 	Container string `json:"container"`
-	Message   string `json:"message"`
+	// Hash is that of the configuration, see TrustStore.Hash. BuiltFrom is the one that Container was
+	// created from, or Before after a failure; it is empty if that is not known.
+	Hash      string `json:"hash"`
+	BuiltFrom string `json:"built_from"`
+	// Message is the error. It is empty after a success.
+	Message string `json:"message"`
+	// Cancelled is true if the attempt was cancelled, which says nothing about the configuration.
+	Cancelled bool `json:"cancelled,omitzero"`
 	// Log is the end of the CLI's log.
 	Log []string `json:"log"`
 }
@@ -36,18 +43,46 @@ func (a Attempt) location() devcontainer.Location {
 	return devcontainer.Location{Workspace: a.Workspace, Config: a.Config}
 }
 
+// Succeeded reports whether there was an attempt and it succeeded.
+func (a Attempt) Succeeded() bool { return a.EndedAt != nil && a.Message == "" }
+
+// Failed reports whether the attempt failed by itself, so that the same configuration would fail
+// again. An attempt that was cancelled or that the daemon did not finish has not failed.
+func (a Attempt) Failed() bool { return a.EndedAt != nil && a.Message != "" && !a.Cancelled }
+
+// Outdated reports whether the container was created from another configuration than the one with
+// the hash, as far as that is known.
+func (a Attempt) Outdated(c devcontainer.ContainerInfo, hash string) bool {
+	from := a.builtFrom(c)
+	return from != "" && hash != "" && from != hash
+}
+
+func (a Attempt) builtFrom(c devcontainer.ContainerInfo) string {
+	built := a.Before
+	if a.Succeeded() {
+		built = a.Container
+	}
+	if c.ID == "" || c.ID != built {
+		return ""
+	}
+	return a.BuiltFrom
+}
+
 // Incomplete reports whether this attempt left the container: it may run, but not all of its
 // lifecycle commands succeeded. Containers that were created before or after the attempt are not.
 func (a Attempt) Incomplete(c devcontainer.ContainerInfo) bool {
-	if c.ID == "" || c.ID == a.Container {
-		return c.ID != ""
+	if c.ID == "" || a.StartedAt.IsZero() || a.Succeeded() {
+		return false
+	}
+	if c.ID == a.Container {
+		return true
 	}
 	return c.ID != a.Before && c.Created.After(a.StartedAt) &&
 		(a.EndedAt == nil || !c.Created.After(*a.EndedAt))
 }
 
-// AttemptStore stores failed attempts in the state directory, one for each workspace and
-// configuration. A successful attempt removes its record.
+// AttemptStore stores the last attempt for each workspace and configuration in the state
+// directory.
 type AttemptStore struct {
 	dir string
 }
@@ -57,30 +92,28 @@ func NewAttemptStore(state string) AttemptStore {
 	return AttemptStore{dir: filepath.Join(state, "up")}
 }
 
-// Last returns the last attempt of a workspace if it failed. An incomplete container must not run
-// calls until Run has succeeded.
-func (s AttemptStore) Last(ctx context.Context, loc devcontainer.Location) (Attempt, bool, error) {
+// Last returns the last attempt of a workspace, the zero Attempt if there was none. An incomplete
+// container must not run calls until Run has succeeded.
+func (s AttemptStore) Last(ctx context.Context, loc devcontainer.Location) (Attempt, error) {
 	loc, err := loc.Canonical(ctx)
 	if err != nil {
-		return Attempt{}, false, err
+		return Attempt{}, err
 	}
 	return s.last(loc)
 }
 
-func (s AttemptStore) last(loc devcontainer.Location) (Attempt, bool, error) {
+func (s AttemptStore) last(loc devcontainer.Location) (note Attempt, err error) {
 	text, err := os.ReadFile(s.path(loc))
 	if linux.IsAbsent(err) {
-		return Attempt{}, false, nil
+		return note, nil
 	}
-	var note Attempt
 	if err == nil {
 		err = json.Unmarshal(text, &note)
 	}
 	if err != nil {
-		return Attempt{}, false, fmt.Errorf("read the last attempt of devcontainer up, %s: %w",
-			s.path(loc), err)
+		return note, fmt.Errorf("read the last attempt of devcontainer up, %s: %w", s.path(loc), err)
 	}
-	return note, true, nil
+	return note, nil
 }
 
 func (s AttemptStore) put(note Attempt) error {
@@ -97,9 +130,14 @@ func (s AttemptStore) put(note Attempt) error {
 	return nil
 }
 
-func (s AttemptStore) forget(loc devcontainer.Location) error {
-	if err := os.Remove(s.path(loc)); err != nil && !linux.IsAbsent(err) {
-		return fmt.Errorf("remove the record of the failed attempt: %w", err)
+// Forget removes the record of a workspace whose containers were removed.
+func (s AttemptStore) Forget(ctx context.Context, loc devcontainer.Location) error {
+	loc, err := loc.Canonical(ctx)
+	if err == nil {
+		err = os.Remove(s.path(loc))
+	}
+	if err != nil && !linux.IsAbsent(err) {
+		return fmt.Errorf("remove the record of devcontainer up: %w", err)
 	}
 	return nil
 }
@@ -112,7 +150,7 @@ func (s AttemptStore) path(loc devcontainer.Location) string {
 type attempt struct {
 	notes   AttemptStore
 	note    Attempt
-	replace bool // the container is incomplete
+	replace bool // the container is incomplete, or has to be rebuilt
 }
 
 func beginAttempt(ctx context.Context, o Options) (*attempt, error) {
@@ -121,14 +159,14 @@ func beginAttempt(ctx context.Context, o Options) (*attempt, error) {
 		return nil, err
 	}
 	a := &attempt{notes: NewAttemptStore(o.State)}
-	last, failed, err := a.notes.last(loc)
+	last, err := a.notes.last(loc)
 	if err != nil {
 		return nil, err
 	}
-	a.replace = failed && last.Incomplete(o.Container)
+	a.replace = o.Container.ID != "" && (o.Rebuild || last.Incomplete(o.Container))
 	a.note = Attempt{
 		Workspace: loc.Workspace, Config: loc.Config, StartedAt: time.Now().UTC(),
-		Before: o.Container.ID,
+		Before: o.Container.ID, Hash: o.Hash, BuiltFrom: last.builtFrom(o.Container),
 	}
 	if a.replace {
 		// Until the CLI has removed the container, it belongs to the last attempt.
@@ -137,13 +175,18 @@ func beginAttempt(ctx context.Context, o Options) (*attempt, error) {
 	return a, a.notes.put(a.note)
 }
 
-// end removes the record of an attempt that succeeded and completes that of a failed one.
-func (a *attempt) end(err error) error {
-	if err == nil {
-		return a.notes.forget(a.note.location())
-	}
+// end completes the record of the attempt.
+func (a *attempt) end(ctx context.Context, result Result, err error) error {
 	now := time.Now().UTC()
-	a.note.EndedAt, a.note.Message = &now, err.Error()
+	a.note.EndedAt = &now
+	if err == nil {
+		if result.ContainerID != a.note.Before {
+			a.note.BuiltFrom = a.note.Hash
+		}
+		a.note.Container = result.ContainerID
+		return a.notes.put(a.note)
+	}
+	a.note.Message, a.note.Cancelled = err.Error(), errors.Is(ctx.Err(), context.Canceled)
 	if failed, ok := errors.AsType[*attemptError](err); ok {
 		a.note.Container, a.note.Log = cmp.Or(failed.container, a.note.Container), failed.log
 	}

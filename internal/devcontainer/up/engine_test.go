@@ -312,9 +312,9 @@ func TestUpAfterFailedOnCreate(t *testing.T) {
 		t.Fatalf("got %v (%s)", err, dray.CodeOf(err))
 	}
 	c, _ := u.resolve()
-	note, found, err := NewAttemptStore(u.state).Last(t.Context(), u.loc)
-	if err != nil || !found || !note.Incomplete(c) || note.Container != c.ID {
-		t.Fatalf("noted %+v, %v, %v for the container %s", note, found, err, c.ID)
+	note, err := NewAttemptStore(u.state).Last(t.Context(), u.loc)
+	if err != nil || !note.Failed() || !note.Incomplete(c) || note.Container != c.ID {
+		t.Fatalf("noted %+v, %v for the container %s", note, err, c.ID)
 	}
 	if _, err := u.up(); err == nil {
 		t.Fatal("the second attempt reuses the incomplete container")

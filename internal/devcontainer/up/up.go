@@ -26,6 +26,10 @@ type Options struct {
 	Approval trust.Approval
 	// Container is the workspace's container from Location.Match, or zero.
 	Container devcontainer.ContainerInfo
+	// Rebuild replaces Container, also if it is complete.
+	Rebuild bool
+	// Hash is that of the configuration, from trust.Store.Hash.
+	Hash string
 	// ExtraArgs follow dray's own arguments.
 	ExtraArgs []string
 	// Env is the environment of the CLI and of initializeCommand, see helper.Env. ${localEnv:NAME} is
@@ -47,9 +51,8 @@ type Result struct {
 // When ctx is done the CLI and its descendants are ended.
 //
 // A failed lifecycle command leaves a running container, and the CLI's next `up` would never run
-// that command again. So Run records each attempt before it starts and removes the record when it
-// succeeds; if the last attempt left an incomplete container, Run replaces that container. A
-// container that was complete before is never removed.
+// that command again. So Run records each attempt; if the last one left an incomplete container,
+// Run replaces that container. A container that was complete before is removed only by Rebuild.
 //
 // It fails with workspace_untrusted, helper_missing (no CLI) or container_failed.
 func Run(ctx context.Context, o Options, progress func(phase, message string)) (Result, error) {
@@ -60,11 +63,14 @@ func Run(ctx context.Context, o Options, progress func(phase, message string)) (
 	if err != nil {
 		return Result{}, err
 	}
-	if a.replace {
+	switch {
+	case a.replace && o.Rebuild:
+		progress("remove", "replacing the container")
+	case a.replace:
 		progress("remove", "the last attempt left the container incomplete: replacing it")
 	}
 	result, err := o.run(ctx, a, progress)
-	if noteErr := a.end(err); noteErr != nil {
+	if noteErr := a.end(ctx, result, err); noteErr != nil {
 		return Result{}, errors.Join(err, noteErr)
 	}
 	return result, err

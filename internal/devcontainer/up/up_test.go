@@ -242,10 +242,10 @@ exit 1`)
 			t.Errorf("missing %q in %q", part, err)
 		}
 	}
-	note, found, err := NewAttemptStore(o.State).Last(t.Context(), o.Approval.Location())
-	if err != nil || !found || len(note.Log) == 0 || len(note.Log) > maxLogTail ||
+	note, err := NewAttemptStore(o.State).Last(t.Context(), o.Approval.Location())
+	if err != nil || !note.Failed() || len(note.Log) == 0 || len(note.Log) > maxLogTail ||
 		strings.Contains(fmt.Sprint(note), "SECRET") {
-		t.Errorf("noted %+v, %v, %v", note, found, err)
+		t.Errorf("noted %+v, %v", note, err)
 	}
 }
 
@@ -285,9 +285,9 @@ func TestUpEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, cause) || dray.CodeOf(err) != dray.CodeContainerFailed {
 		t.Errorf("got %v (%s)", err, dray.CodeOf(err))
 	}
-	note, found, err := NewAttemptStore(o.State).Last(t.Context(), o.Approval.Location())
-	if !found || note.EndedAt == nil || !strings.Contains(note.Message, "enough") {
-		t.Errorf("recorded %+v, %v, %v", note, found, err)
+	note, err := NewAttemptStore(o.State).Last(t.Context(), o.Approval.Location())
+	if note.EndedAt == nil || note.Failed() || !strings.Contains(note.Message, "enough") {
+		t.Errorf("recorded %+v, %v", note, err)
 	}
 }
 
@@ -321,14 +321,14 @@ func TestUpReplacesIncompleteContainer(t *testing.T) {
 	}
 	_ = up(failing, half)
 	runs("kept\nreplaced\n")
-	note, found, _ := NewAttemptStore(o.State).Last(t.Context(), loc)
-	if !found || !note.Incomplete(half) {
+	if note, _ := NewAttemptStore(o.State).Last(t.Context(), loc); !note.Failed() ||
+		!note.Incomplete(half) {
 		t.Error("a container that failed twice counts as finished")
 	}
 	if err := up(succeeding, half); err != nil {
 		t.Fatal(err)
 	}
-	if _, found, _ := NewAttemptStore(o.State).Last(t.Context(), loc); found {
+	if note, _ := NewAttemptStore(o.State).Last(t.Context(), loc); !note.Succeeded() {
 		t.Error("a success is noted as a failure")
 	}
 	if err := up(succeeding, half); err != nil { // it was finished by then
@@ -352,7 +352,7 @@ func TestAttemptIncomplete(t *testing.T) {
 	made := func(id string, after time.Duration) devcontainer.ContainerInfo {
 		return devcontainer.ContainerInfo{ID: id, Created: start.Add(after)}
 	}
-	ended := Attempt{StartedAt: start, EndedAt: &end, Before: "before"}
+	ended := Attempt{StartedAt: start, EndedAt: &end, Before: "before", Message: "failed"}
 	reported := ended
 	reported.Container = "left"
 	lost := Attempt{StartedAt: start, Before: "before"} // the daemon ended with it

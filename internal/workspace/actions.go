@@ -1,0 +1,278 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/devcontainer/up"
+	"github.com/dray-dev/dray/internal/lexical"
+)
+
+// Action is a change of a workspace that a caller may ask for.
+type Action string
+
+// The actions.
+const (
+	ActionUp      Action = "up"
+	ActionStop    Action = "stop"
+	ActionRebuild Action = "rebuild"
+	ActionRemove  Action = "rm"
+	ActionTrust   Action = "trust"
+)
+
+// Run performs an action on a workspace, given by an id of the list or by its absolute directory.
+// It reports the progress and returns the state of the workspace afterwards. ActionTrust needs no
+// engine, ActionRemove no directory.
+func (m *Manager) Run(ctx context.Context, action Action, id string,
+	progress func(phase, message string),
+) (Info, error) {
+	folder, err := m.folder(ctx, id)
+	if err != nil {
+		return Info{}, err
+	}
+	loc, err := m.locationOf(ctx, folder)
+	if action == ActionRemove {
+		loc.Workspace, err = folder, nil
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	switch action {
+	case ActionUp:
+		_, err = m.ensureRunning(ctx, loc, asked, progress)
+	case ActionRebuild:
+		_, err = m.ensureRunning(ctx, loc, rebuild, progress)
+	case ActionStop:
+		err = m.stop(ctx, loc, progress)
+	case ActionRemove:
+		err = m.remove(ctx, loc, progress)
+	case ActionTrust:
+		return m.recordTrust(ctx, loc)
+	default:
+		err = dray.Errorf(dray.CodeInternal, "unknown action %q", action)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	return m.state(ctx, loc)
+}
+
+func (m *Manager) state(ctx context.Context, loc devcontainer.Location) (Info, error) {
+	found, err := m.examine(ctx, loc)
+	if err != nil && loc.Config != "" {
+		return Info{}, err
+	}
+	m.remember(loc.Workspace)
+	return m.describe(ctx, loc, found), nil
+}
+
+// ensureRunning returns the running container of a workspace. It brings it up if necessary. For a
+// call an `up` that failed is not repeated with the same configuration (RT-08).
+func (m *Manager) ensureRunning(ctx context.Context, loc devcontainer.Location, mode upMode,
+	progress func(phase, message string),
+) (devcontainer.ContainerInfo, error) {
+	s, err := m.examine(ctx, loc)
+	if err != nil {
+		return s.container, err
+	}
+	m.observeUnchanged(ctx, loc, s)
+	if done, err := m.upNeeded(ctx, loc, s, mode, progress); done || err != nil {
+		return s.container, err
+	}
+	id, err := m.ups.up(ctx, loc, mode, progress)
+	if err != nil {
+		return s.container, err
+	}
+	c, err := m.engine.Inspect(ctx, id)
+	if err == nil && !loc.Owns(ctx, c) {
+		err = impersonationError(c, loc)
+	}
+	return c, err
+}
+
+// upNeeded reports whether nothing has to be done to use the container, and otherwise the error if
+// nothing can be done.
+func (r *resolver) upNeeded(ctx context.Context, loc devcontainer.Location, s snapshot, mode upMode,
+	progress func(phase, message string),
+) (done bool, err error) {
+	switch {
+	case mode == rebuild:
+		return false, nil
+	case s.ready():
+		if mode == asked && r.outdated(ctx, loc, s) {
+			progress("up", outdatedMessage(loc, s.container))
+		}
+		return true, nil
+	case s.container.Paused():
+		return false, s.container.NotRunning() // `up` would wait for it
+	case mode == onDemand && s.last.Failed():
+		return false, r.rememberedFailure(ctx, loc, s)
+	default:
+		return false, nil
+	}
+}
+
+// rememberedFailure returns the error of the last `up`, or nil if the configuration has changed.
+func (r *resolver) rememberedFailure(ctx context.Context, loc devcontainer.Location, s snapshot,
+) error {
+	hash, err := r.trust.Hash(ctx, loc)
+	if err != nil || hash != s.last.Hash {
+		return err
+	}
+	return dray.Errorf(dray.CodeContainerFailed, "the last `up` of %s failed: %s", loc.Workspace,
+		s.last.Message).WithHint("correct its configuration, or repeat it with `dray workspace up %s`",
+		lexical.ShellWord(loc.Workspace))
+}
+
+// outdated reports whether the container was created from an earlier configuration.
+func (r *resolver) outdated(ctx context.Context, loc devcontainer.Location, s snapshot) bool {
+	hash, err := r.trust.Hash(ctx, loc)
+	return err == nil && s.last.Outdated(s.container, hash)
+}
+
+func outdatedMessage(loc devcontainer.Location, c devcontainer.ContainerInfo) string {
+	return "kept container " + c.Name + ", which was created from an earlier configuration: " +
+		"replace it with `dray workspace rebuild " + lexical.ShellWord(loc.Workspace) + "`"
+}
+
+// errStopRequested is the cause of the end of an `up` that a stop or removal cancels.
+var errStopRequested = errors.New("the workspace was stopped")
+
+// stop stops the containers of a workspace. An `up` that is running is cancelled.
+func (m *Manager) stop(ctx context.Context, loc devcontainer.Location,
+	progress func(phase, message string),
+) error {
+	return m.change(ctx, loc, func(own []devcontainer.ContainerInfo) error {
+		if len(own) == 0 {
+			return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container",
+				loc.Workspace).WithHint("`dray workspace up %s` creates one",
+				lexical.ShellWord(loc.Workspace))
+		}
+		return m.forEach(ctx, loc, own, func(c devcontainer.ContainerInfo) error {
+			if slices.Contains([]string{"exited", "created", "dead", "removing"}, c.Status) {
+				return nil
+			}
+			progress("stop", "stopping "+c.Name)
+			return m.engine.Stop(ctx, c.ID)
+		})
+	})
+}
+
+// remove removes the containers of a workspace with their anonymous volumes, and forgets how its
+// last `up` ended.
+func (m *Manager) remove(ctx context.Context, loc devcontainer.Location,
+	progress func(phase, message string),
+) error {
+	return m.change(ctx, loc, func(own []devcontainer.ContainerInfo) error {
+		err := m.forEach(ctx, loc, own, func(c devcontainer.ContainerInfo) error {
+			progress("remove", "removing "+c.Name)
+			return m.engine.Remove(ctx, c.ID)
+		})
+		if err != nil || loc.Config == "" {
+			return err
+		}
+		return up.NewAttemptStore(m.cfg.State).Forget(ctx, loc)
+	})
+}
+
+// change cancels the `up` of a workspace that is running, and calls do with its containers while no
+// other change is in progress.
+func (m *Manager) change(ctx context.Context, loc devcontainer.Location,
+	do func(own []devcontainer.ContainerInfo) error,
+) error {
+	m.ups.cancelRuns(loc)
+	unlock, err := m.changing.lock(ctx, loc)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	own, err := m.ownContainers(ctx, loc)
+	if err != nil {
+		return err
+	}
+	defer m.settle(context.WithoutCancel(ctx), loc)
+	return do(own)
+}
+
+func (m *Manager) forEach(ctx context.Context, loc devcontainer.Location,
+	own []devcontainer.ContainerInfo, do func(devcontainer.ContainerInfo) error,
+) error {
+	if len(own) == 0 {
+		return nil
+	}
+	m.settle(ctx, loc)
+	if err := m.tracker.set(ctx, loc, own[0].ID, Stopping); err != nil {
+		return err
+	}
+	for _, c := range own {
+		m.log.Info("container stop requested", zap.String("workspace", loc.Workspace),
+			zap.String("container", c.Name), zap.String("container_id", c.ID))
+		err := do(c)
+		if err != nil && dray.CodeOf(err) != dray.CodeContainerNotFound { // it was removed meanwhile
+			return err
+		}
+	}
+	return nil
+}
+
+// ownContainers returns the containers of a workspace, of every configuration, and those of their
+// compose projects that belong to no other workspace.
+func (m *Manager) ownContainers(ctx context.Context, loc devcontainer.Location,
+) ([]devcontainer.ContainerInfo, error) {
+	list, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
+	if err != nil {
+		return nil, err
+	}
+	own := slices.DeleteFunc(list, func(c devcontainer.ContainerInfo) bool {
+		return !loc.Owns(ctx, c)
+	})
+	for _, c := range slices.Clone(own) {
+		project := c.Label(devcontainer.LabelComposeProject)
+		if project == "" {
+			continue
+		}
+		services, err := m.engine.List(ctx, devcontainer.LabelComposeProject, project)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range services {
+			isKnown := func(known devcontainer.ContainerInfo) bool { return known.ID == s.ID }
+			if !slices.ContainsFunc(own, isKnown) && sameProject(ctx, s, c, loc) {
+				own = append(own, s)
+			}
+		}
+	}
+	return own, nil
+}
+
+// recordTrust records that the user agrees to the configuration, and describes what it contains.
+func (m *Manager) recordTrust(ctx context.Context, loc devcontainer.Location) (Info, error) {
+	summary, err := m.trust.Trust(ctx, loc)
+	if err != nil {
+		return Info{}, err
+	}
+	m.log.Info("workspace trusted", zap.String("workspace", loc.Workspace),
+		zap.String("hash", summary.Hash))
+	info, err := m.state(ctx, loc)
+	if dray.CodeOf(err) == dray.CodeEngineUnavailable {
+		info = Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: true}
+		err = nil // the trust is stored; the state of the container is unknown
+	}
+	info.Trust = &summary
+	return info, err
+}
+
+// Trusted reports whether a workspace is trusted. An error counts as untrusted.
+func (m *Manager) Trusted(ctx context.Context, folder string) bool {
+	loc, err := m.locationOf(ctx, folder)
+	if err != nil {
+		return false
+	}
+	trusted, _, err := m.trust.IsTrusted(ctx, loc)
+	return err == nil && trusted
+}
