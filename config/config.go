@@ -21,9 +21,11 @@ type Config struct {
 	Routing      Routing
 	// Containers are the named containers, by name.
 	Containers map[string]Container
-	// Tools are the command tools, in the order of the file.
+	// Tools are the command tools: those of the file, then those of ToolDirs.
 	Tools []Tool
-	Trust Trust
+	// ToolDirs are directories whose files *.yaml have more tools, absolute and clean.
+	ToolDirs []string
+	Trust    Trust
 
 	origins map[string]Origin
 }

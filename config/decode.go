@@ -19,13 +19,17 @@ type decoder struct {
 	c *Config
 	// toolTimeouts are checked when the maximum is known.
 	toolTimeouts []value
+	// toolNames are the names of the tools so far, from all files.
+	toolNames map[string]Origin
 	// targets are the names in routing, checked when the containers are known.
 	targets []value
 }
 
 func newDecoder(r *diagnostics) *decoder {
 	c := &Config{origins: map[string]Origin{}}
-	return &decoder{valueReader: valueReader{r, c.origins}, c: c}
+	return &decoder{
+		valueReader: valueReader{r, c.origins}, c: c, toolNames: map[string]Origin{},
+	}
 }
 
 // valueReader reads values that have no meaning of their own: texts, numbers, lists.

@@ -22,16 +22,21 @@ var builtIn = []string{
 
 func (d *decoder) tools(v value) []Tool {
 	d.recordOrigin(v)
+	return d.toolList(v)
+}
+
+func (d *decoder) toolList(v value) []Tool {
 	if v.shape != list {
 		d.addValue(v, v.kindMismatch("a list"),
 			"write - name: NAME, with argv and the other keys indented below it")
 		return nil
 	}
-	names := map[string]Origin{}
 	all := make([]Tool, 0, len(v.items))
 	for _, item := range v.items {
 		t := d.tool(item)
-		d.uniqueTool(item, t.Name, names)
+		if !d.isUnique(item, t.Name) {
+			t.Name = ""
+		}
 		all = append(all, t)
 	}
 	return all
@@ -51,17 +56,19 @@ func (d *decoder) tool(v value) Tool {
 	return t
 }
 
-// uniqueTool refuses a second tool of the same name.
-func (d *decoder) uniqueTool(v value, name string, names map[string]Origin) {
-	if name == "" {
-		return // reported
-	}
+// isUnique refuses a second tool of the same name.
+func (d *decoder) isUnique(v value, name string) bool {
+	first, ok := d.toolNames[name]
 	at, _ := v.field("name")
-	if first, ok := names[name]; ok {
+	switch {
+	case name == "": // reported
+	case ok:
 		d.addValue(at, "is the name of two tools, the first at "+first.String(), "rename one of them")
-		return
+		return false
+	default:
+		d.toolNames[name] = at.origin
 	}
-	names[name] = at.origin
+	return true
 }
 
 func (r valueReader) toolName(v value) string {

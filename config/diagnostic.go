@@ -79,6 +79,11 @@ func (m Diagnostic) String() string {
 	return fmt.Sprintf("%s: %s\n    %s", m.Origin, what, m.Suggestion)
 }
 
+// SortDiagnostics sorts problems by their origins.
+func SortDiagnostics(all []Diagnostic) {
+	slices.SortStableFunc(all, func(a, b Diagnostic) int { return compareOrigins(a.Origin, b.Origin) })
+}
+
 // InvalidError is returned for an invalid configuration, with all problems found.
 type InvalidError struct{ Diagnostics []Diagnostic }
 
@@ -126,8 +131,7 @@ func (r *diagnostics) err() error {
 	if len(r.found) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.found,
-		func(a, b Diagnostic) int { return compareOrigins(a.Origin, b.Origin) })
+	SortDiagnostics(r.found)
 	return &InvalidError{Diagnostics: r.found}
 }
 

@@ -22,6 +22,8 @@ type Options struct {
 	// ReadFile reads the configuration file; nil reads from the file system. It returns fs.ErrNotExist
 	// for a missing file.
 	ReadFile func(name string) ([]byte, error)
+	// ReadDir returns the sorted names in a directory; nil reads from the file system.
+	ReadDir func(name string) ([]string, error)
 }
 
 // loader is the state of one Load.
@@ -38,6 +40,9 @@ func Load(opts Options) (*Config, error) {
 	if opts.ReadFile == nil {
 		opts.ReadFile = readFile
 	}
+	if opts.ReadDir == nil {
+		opts.ReadDir = readDir
+	}
 	l := &loader{opts: opts, env: parseEnviron(opts.Environ)}
 	d := newDecoder(&l.diagnostics)
 	d.state(l.stateDir())
@@ -51,6 +56,7 @@ func Load(opts Options) (*Config, error) {
 		}
 	}
 	l.validateShadowed(stack, file)
+	l.toolDirs(d)
 	d.finalize(stack, l.env)
 	if err := l.err(); err != nil {
 		return nil, err

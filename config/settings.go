@@ -379,6 +379,10 @@ var settings = append(settingDefs{
 	{"containers", containersKind, "", "by name, each with `workspace`, `id` or `label`"},
 	{"tools", toolsKind, "", "list of command tools"},
 	{
+		"tool_dirs", listKind(absPathKind), "",
+		"directories whose files `*.yaml` have more tools, in lists like `tools`",
+	},
+	{
 		"trust.workspaces", listKind(absPathKind), "",
 		"directories that are trusted with any configuration",
 	},
@@ -387,7 +391,6 @@ var settings = append(settingDefs{
 // unsupportedSettings returns the keys of the contract that are refused by name.
 func unsupportedSettings() settingDefs {
 	keys := []string{
-		"tool_dirs",
 		"audit.on_failure", "audit.keep", "audit.redact.patterns", "audit.redact.env",
 		"retry.attempts", "retry.budget", "breaker.failures", "breaker.open", "policy.approval_lifetime",
 	}

@@ -121,6 +121,21 @@ func (v value) hidden() value {
 	return v
 }
 
+// rekeyed returns the value with the beginning of its key, and of the keys in it, replaced.
+func (v value) rekeyed(from, to string) value {
+	v.key = to + strings.TrimPrefix(v.key, from)
+	items, fields := make([]value, len(v.items)), make([]field, len(v.fields))
+	for i := range v.items {
+		items[i] = v.items[i].rekeyed(from, to)
+	}
+	for i, f := range v.fields {
+		f.value = f.value.rekeyed(from, to)
+		fields[i] = f
+	}
+	v.items, v.fields = items, fields
+	return v
+}
+
 // join returns the key of a member of key.
 func join(key, name string) string {
 	if key == "" {

@@ -108,17 +108,26 @@ func newToolRegistry(cfg *config.Config, opts tool.Options) (*tool.Registry, err
 	if err != nil {
 		return nil, err
 	}
+	if found := addTools(registry, cfg); len(found) > 0 {
+		return nil, &config.InvalidError{Diagnostics: found}
+	}
+	return registry, nil
+}
+
+// addTools adds the configured tools and returns all mistakes in them, except in tools without name
+// or argv, which are reported already.
+func addTools(registry *tool.Registry, cfg *config.Config) []config.Diagnostic {
 	var found []config.Diagnostic
 	for i, t := range cfg.Tools {
+		if t.Name == "" || len(t.Argv) == 0 {
+			continue
+		}
 		err := registry.AddCommand(commandTool(t))
 		if invalid, ok := errors.AsType[*tool.InvalidError](err); ok {
 			found = append(found, toolDiagnostics(cfg, i, invalid)...)
 		}
 	}
-	if len(found) > 0 {
-		return nil, &config.InvalidError{Diagnostics: found}
-	}
-	return registry, nil
+	return found
 }
 
 func commandTool(t config.Tool) (dray.Tool, tool.Command) {

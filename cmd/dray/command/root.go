@@ -82,7 +82,7 @@ state directory, and start it if it is not running.
 	addHelp(root)
 	// a group of commands cannot be run by itself, so its usage line is left out
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
-		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+		`{{if and .Runnable (or (not .HasAvailableSubCommands) (ne .Use .Name))}}`, 1))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.Version = thisBuild().Version
 	root.SetVersionTemplate("dray {{.Version}}\n")

@@ -2,22 +2,29 @@ package command
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
+	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/tool"
 )
 
 func newTools(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "tools [NAME]",
-		Short:   "List the tools, or show one",
-		Example: "  dray tools\n  dray tools read_file",
+		Use:   "tools [NAME]",
+		Short: "List the tools, or show one",
+		Long: `tools lists the tools that calls can name, or shows one with its schemas. For a tool
+with the name of a command below, write -- before it.`,
+		Example: "  dray tools\n  dray tools read_file\n  dray tools -- lint",
 		Args:    atMostOne("the name of one tool"),
 	}
+	cmd.AddCommand(newToolsLint(a))
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		return a.withClient(func(c *client.Client) error {
@@ -30,6 +37,59 @@ func newTools(a *app) *cobra.Command {
 		})
 	})
 	return cmd
+}
+
+func newToolsLint(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lint FILE|DIR...",
+		Short: "Check files with tools",
+		Long: `lint checks files with lists of tools, and the files *.yaml in directories, as a daemon
+would that has them in tool_dirs. It prints each mistake with its file, line, key and fix,
+and exits with 1 if there is any. It does not use or start a daemon. Tools in the
+configuration file are checked by dray config check.`,
+		Example: "  dray tools lint .dray/tools.yaml\n  dray tools lint /etc/dray/tools --json",
+		Args:    atLeastOne("a file or directory", "dray tools lint .dray/tools.yaml"),
+	}
+	a.jsonFlag(cmd)
+	cmd.RunE = a.run(func(_ context.Context, args []string) error { return a.runToolsLint(args) })
+	return cmd
+}
+
+// lintReport is the JSON output of tools lint.
+type lintReport struct {
+	OK       bool                `json:"ok"`
+	Tools    int                 `json:"tools"`
+	Mistakes []config.Diagnostic `json:"mistakes"`
+}
+
+func (a *app) runToolsLint(paths []string) error {
+	cfg, found := config.ReadTools(paths)
+	registry, err := tool.NewRegistry(tool.Options{})
+	if err != nil {
+		return err
+	}
+	found = append(found, addTools(registry, cfg)...)
+	config.SortDiagnostics(found)
+	report := lintReport{OK: len(found) == 0, Tools: len(cfg.Tools), Mistakes: found}
+	if err := a.printLint(report); err != nil || report.OK {
+		return err
+	}
+	return exitError(exitFailed)
+}
+
+func (a *app) printLint(report lintReport) error {
+	if a.json {
+		return a.printJSON(report)
+	}
+	var b strings.Builder
+	for _, m := range report.Mistakes {
+		b.WriteString(escapeText(m.String()) + "\n")
+	}
+	if report.OK {
+		fmt.Fprintf(&b, "ok: %d tools\n", report.Tools)
+	}
+	_, err := io.WriteString(a.out, b.String())
+	return outputError(err)
 }
 
 func (a *app) printTools(page client.Page[client.Tool]) error {
