@@ -21,6 +21,7 @@ type QueueSink interface {
 // waiter is a call that waits for a slot.
 type waiter struct {
 	number  uint64
+	client  clientRef
 	queue   *targetQueue
 	ready   chan struct{} // closed when the call has a slot, or err is set
 	err     error
@@ -65,7 +66,7 @@ func (g *Controller) acquireOrQueue(t *ticket, container string) (*waiter, int, 
 		g.bindRoute(t.target, container)
 	}
 	b := g.queueFor(container)
-	w := &waiter{number: t.number, queue: b, ready: make(chan struct{})}
+	w := &waiter{number: t.number, client: t.client, queue: b, ready: make(chan struct{})}
 	if g.running < g.limits.Concurrent && b.running < b.limit {
 		// No queued call is overtaken: one that could run now would already have been granted a slot.
 		g.grant(w)
@@ -81,15 +82,27 @@ func (g *Controller) acquireOrQueue(t *ticket, container string) (*waiter, int, 
 	return w, g.queuePosition(w), nil
 }
 
-// queuePosition returns how many queued calls are granted a slot earlier, as things stand.
+// queuePosition returns about how many queued calls are granted a slot earlier, as things stand:
+// those of the same client, and as many of each other one.
 func (g *Controller) queuePosition(w *waiter) int {
-	n := 0
+	own, others := 0, map[*client]int{}
 	for _, b := range g.queues {
-		at, _ := slices.BinarySearchFunc(b.queue, w.number, byNumber)
 		// the queue of a container that is full delays its own calls alone
-		if b == w.queue || b.running < b.limit {
-			n += at
+		if b != w.queue && b.running >= b.limit {
+			continue
 		}
+		for _, other := range b.queue {
+			switch {
+			case other.client.workspace != w.client.workspace:
+				others[other.client.workspace]++
+			case other.number < w.number:
+				own++
+			}
+		}
+	}
+	n := own
+	for _, queued := range others {
+		n += min(queued, own+1)
 	}
 	return n
 }
@@ -155,6 +168,7 @@ func (g *Controller) grant(w *waiter) {
 	w.granted, w.since = true, time.Now()
 	g.running++
 	w.queue.running++
+	g.clients.grant(w.client)
 	g.pace.began(w.since)
 	close(w.ready)
 }
@@ -170,24 +184,31 @@ func (g *Controller) finishCall(w *waiter) {
 func (g *Controller) releaseSlot(w *waiter) {
 	g.running--
 	w.queue.running--
+	w.client.release()
 	g.pace.left(w.since)
 	for next := g.nextRunnable(); next != nil; next = g.nextRunnable() {
-		next.queue.queue = slices.Delete(next.queue.queue, 0, 1)
+		at, _ := slices.BinarySearchFunc(next.queue.queue, next.number, byNumber)
+		next.queue.queue = slices.Delete(next.queue.queue, at, at+1)
 		g.waiting--
 		g.grant(next)
 	}
 	g.removeIfIdle(w.queue)
 }
 
-// nextRunnable returns the first queued call that can run now, or nil.
+// nextRunnable returns the queued call that is next and can run now, or nil.
 func (g *Controller) nextRunnable() *waiter {
 	if g.running >= g.limits.Concurrent {
 		return nil
 	}
 	var first *waiter
 	for _, b := range g.queues {
-		if len(b.queue) > 0 && b.running < b.limit && (first == nil || b.queue[0].number < first.number) {
-			first = b.queue[0]
+		if b.running >= b.limit {
+			continue
+		}
+		for _, w := range b.queue {
+			if first == nil || w.isBefore(first) {
+				first = w
+			}
 		}
 	}
 	return first

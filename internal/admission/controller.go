@@ -11,7 +11,8 @@ import (
 )
 
 // Limits are the maximum numbers of calls. Concurrent and PerContainer are at least 1. With a Queue
-// of 0 no call waits.
+// of 0 no call waits. Clients that have less than their share of the queue may exceed Queue, all of
+// them together by another Queue.
 type Limits struct{ Concurrent, PerContainer, Queue int }
 
 // Controller admits calls and grants them slots. It is safe for concurrent use.
@@ -28,6 +29,7 @@ type Controller struct {
 	running  int
 	waiting  int
 	queues   map[string]*targetQueue
+	clients  clientTable
 	targets  map[routeKey]*routeTarget
 	pace     durationEstimator
 }
@@ -35,7 +37,7 @@ type Controller struct {
 // New returns a controller without calls.
 func New(limits Limits) *Controller {
 	return &Controller{
-		limits: limits, queues: map[string]*targetQueue{},
+		limits: limits, queues: map[string]*targetQueue{}, clients: newClientTable(),
 		targets: map[routeKey]*routeTarget{}, pace: durationEstimator{since: time.Now()},
 	}
 }
@@ -128,6 +130,7 @@ func (g *Controller) bindRoute(w *routeTarget, id string) {
 type ticket struct {
 	number uint64
 	target *routeTarget
+	client clientRef
 }
 
 type ticketKey struct{}
@@ -137,7 +140,7 @@ type ticketKey struct{}
 // if any.
 func (g *Controller) Executor(next dray.Executor) dray.Executor {
 	admitted := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-		t, err := g.admit(call.Route)
+		t, err := g.admit(call)
 		if err != nil {
 			return dray.Result{}, err
 		}
@@ -147,7 +150,7 @@ func (g *Controller) Executor(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(admitted)
 }
 
-func (g *Controller) admit(r dray.Route) (*ticket, error) {
+func (g *Controller) admit(call dray.Call) (*ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -155,24 +158,28 @@ func (g *Controller) admit(r dray.Route) (*ticket, error) {
 			"the daemon is shutting down and accepts no calls").
 			WithHint("repeat the call when the daemon runs again")
 	}
-	w := g.targetOf(r)
+	w := g.targetOf(call.Route)
 	b := g.queueFor(w.queueID)
+	c := g.clients.enter(call)
 	w.calls++
 	g.addExpected(b, 1)
-	if g.admitted-min(g.runnable, g.limits.Concurrent) > g.limits.Queue {
+	excess := g.admitted - min(g.runnable, g.limits.Concurrent)
+	if excess > g.limits.Queue+g.clients.reserve(c, g.limits.Queue) {
 		err := g.busy(b)
 		w.calls--
 		g.addExpected(b, -1)
+		g.clients.leave(c)
 		return nil, err
 	}
 	g.last++
-	return &ticket{number: g.last, target: w}, nil
+	return &ticket{number: g.last, target: w, client: c}, nil
 }
 
 func (g *Controller) release(t *ticket) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t.target.calls--
+	g.clients.leave(t.client)
 	g.addExpected(g.queueFor(t.target.queueID), -1)
 }
 

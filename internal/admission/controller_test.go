@@ -123,6 +123,10 @@ func (s *fixture) empty() {
 	g := s.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if len(g.clients.principals) != 0 || len(g.clients.workspaces) != 0 {
+		s.t.Errorf("left: %d principals, %d workspaces", len(g.clients.principals),
+			len(g.clients.workspaces))
+	}
 	if g.admitted != 0 || g.runnable != 0 || g.running != 0 || g.waiting != 0 || len(g.queues) != 0 {
 		s.t.Errorf("left: %d inside, %d able, %d running, %d waiting, %d places", g.admitted, g.runnable,
 			g.running, g.waiting, len(g.queues))
