@@ -132,7 +132,8 @@ func TestContainerNames(t *testing.T) {
 		"": false, ".a": false, "-a": false, "_a": false, "a b": false, "a/b": false, "ä": false, "a\n": false, "a\x00": false,
 	}
 	keys := map[string]string{
-		"name": "containers: {%q: {id: x}}", "id": "containers: {x: {id: %q}}", "specific": "tools: [{name: t, argv: [x], environment: {specific: %q}}]",
+		"name": "containers: {%q: {id: x}}", "id": "containers: {x: {id: %q}}", "specific": "tools: [{name: t, argv: [x], environment: {specific: %[1]q}}]\n" +
+			"containers: {%[1]q: {id: x}}",
 	}
 	for name, want := range tests {
 		for key, format := range keys {
@@ -153,7 +154,8 @@ func TestToolEnvironments(t *testing.T) {
 		"container": config.EnvironmentRequired, "preferred": config.EnvironmentPreferred, "{specific: db}": config.EnvironmentSpecific,
 	}
 	for word, want := range tests {
-		c := source{file: "tools: [{name: t, argv: [x], environment: " + word + "}]"}.mustLoad(t)
+		c := source{file: "tools: [{name: t, argv: [x], environment: " + word + "}]\n" +
+			"containers: {db: {id: x}}"}.mustLoad(t)
 		if got := c.Tools[0].Environment; got != want {
 			t.Errorf("%s reads as %q, want %q", word, got, want)
 		}

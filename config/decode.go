@@ -23,6 +23,8 @@ type decoder struct {
 	toolNames map[string]Origin
 	// targets are the names in routing, checked when the containers are known.
 	targets []value
+	// specifics are the containers of tools, checked likewise.
+	specifics []value
 }
 
 func newDecoder(r *diagnostics) *decoder {

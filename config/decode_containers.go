@@ -204,11 +204,15 @@ func (d *decoder) routingTarget(v value) string {
 
 // checkRoutingTargets checks that the targets exist. A misspelled name would fail every call.
 func (d *decoder) checkRoutingTargets() {
-	known := append(sortedKeys(d.c.Containers), "host")
-	for _, v := range d.targets {
+	containers := sortedKeys(d.c.Containers)
+	d.checkKnown(d.targets, append(containers, "host"), "add it under containers, or write host")
+	d.checkKnown(d.specifics, containers, "add it under containers, or write environment: required")
+}
+
+func (d *decoder) checkKnown(names []value, known []string, fix string) {
+	for _, v := range names {
 		if !slices.Contains(known, v.text) {
-			d.addValue(v, "is not a configured container",
-				didYouMean(v.text, known, "add it under containers, or write host"))
+			d.addValue(v, "is not a configured container", didYouMean(v.text, known, fix))
 		}
 	}
 }

@@ -146,8 +146,12 @@ func (r valueReader) environment(v value) Environment {
 func (d *decoder) specific(v value) string {
 	var container struct{ Specific string }
 	d.object(v, specificKeys, &container)
-	if len(v.fields) == 0 {
+	name, ok := v.field("specific")
+	switch {
+	case len(v.fields) == 0:
 		d.addValue(v.withoutText(), "names no container", "write {specific: NAME}")
+	case ok && container.Specific != "":
+		d.specifics = append(d.specifics, name)
 	}
 	return container.Specific
 }

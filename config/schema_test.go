@@ -165,7 +165,7 @@ func TestSchemaJudgesAsLoadDoes(t *testing.T) {
 			"[a, b]", "[]", "a",
 			"[1]", "{}", "[a, '']",
 		},
-		"tools: [{name: t, argv: [x], environment: %s}]": {
+		"containers: {db: {id: x}}\ntools: [{name: t, argv: [x], environment: %s}]": {
 			"auto", "host",
 			"required", "container", "preferred", "x", "{}", "{specific: db}", "{specific: -x}", "1",
 		},

@@ -193,7 +193,7 @@ var (
 				"output) and of synced files",
 		},
 	}
-	specificKeys = settingDefs{{"specific", nameKind, "", "name or id of a container"}}
+	specificKeys = settingDefs{{"specific", nameKind, "", "name of a container under containers"}}
 	toolKeys     = settingDefs{
 		{
 			"name", toolNameKind, "",

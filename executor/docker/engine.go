@@ -159,7 +159,7 @@ func (e *Engine) permissionDenied() bool {
 // containerError returns the error of a request about one container.
 func (e *Engine) containerError(ref, doing string, err error) error {
 	switch {
-	case errdefs.IsNotFound(err):
+	case errdefs.IsNotFound(err), isAmbiguous(err):
 		return dray.Errorf(dray.CodeContainerNotFound, "no such container: %q", ref).
 			WithHint("`docker ps -a` lists all containers; `dray workspace up` creates that of a workspace")
 	case errdefs.IsConflict(err):
@@ -169,6 +169,13 @@ func (e *Engine) containerError(ref, doing string, err error) error {
 	default:
 		return e.unavailable(doing, err)
 	}
+}
+
+// isAmbiguous reports whether an engine refused a reference because several ids begin with it. dray
+// accepts no beginnings of ids.
+func isAmbiguous(err error) bool {
+	return strings.Contains(err.Error(), "Multiple IDs found with provided prefix") || // Docker
+		strings.Contains(err.Error(), "more than one result for container name or ID") // Podman
 }
 
 // eventWatcher follows the container events of an engine. It counts them, passes them to the

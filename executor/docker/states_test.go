@@ -52,6 +52,31 @@ func TestEnvironment_NotRunning(t *testing.T) {
 	}
 }
 
+// A beginning that several ids share names no container, although the engine tries to complete it.
+func TestInspect_AmbiguousID(t *testing.T) {
+	e, api := newEngine(t, docker.TransportAuto), newAPI(t)
+	seen := map[string]bool{}
+	for { // at most 17 times, by the first digit of the id
+		c, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{
+			Config: &container.Config{Image: busybox, Cmd: []string{"true"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_, _ = api.ContainerRemove(context.Background(), c.ID, client.ContainerRemoveOptions{})
+		})
+		if seen[c.ID[:1]] {
+			_, err := e.Inspect(t.Context(), c.ID[:1])
+			if dray.CodeOf(err) != dray.CodeContainerNotFound || dray.AsError(err).Hint == "" {
+				t.Errorf("got %v", err)
+			}
+			return
+		}
+		seen[c.ID[:1]] = true
+	}
+}
+
 // begin starts a call and waits until it has printed a line.
 func begin(t *testing.T, env dray.Environment, script string) dray.Process {
 	t.Helper()
