@@ -241,7 +241,8 @@ func (h *workspaces) mapRequest(ctx context.Context, req pathsRequest) (reply pa
 	}
 	var guard tool.SymlinkGuard
 	defer guard.Close()
-	reply.Paths, reply.Unmapped, err = mapper.Paths(direction, req.Paths, guard.Check)
+	reply.Paths, reply.Unmapped, err = mapper.Paths(direction, req.Paths,
+		func(root, name string) error { return guard.Check(ctx, root, name) })
 	return reply, err
 }
 

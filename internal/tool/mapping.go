@@ -33,7 +33,7 @@ func (d *definition) mapPaths(
 		return m.withReport(dray.Result{}), err
 	}
 	res, err := d.run(ctx, call, sink)
-	return m.withReport(m.mapResult(res)), m.mapError(err)
+	return m.withReport(m.mapResult(ctx, res)), m.mapError(err)
 }
 
 type mapping struct {
@@ -110,7 +110,7 @@ func (m *mapping) mapError(err error) error {
 }
 
 // mapResult maps the output. The paths in metadata remain those of the container (PM-11).
-func (m *mapping) mapResult(res dray.Result) dray.Result {
+func (m *mapping) mapResult(ctx context.Context, res dray.Result) dray.Result {
 	if r := res.Metadata.Mapping; r != nil {
 		m.add(*r)
 		res.Metadata.Mapping = nil
@@ -121,7 +121,7 @@ func (m *mapping) mapResult(res dray.Result) dray.Result {
 	guard := SymlinkGuard{links: m.paths.symlinks}
 	defer guard.Close()
 	opts := m.options("/output", m.output)
-	opts.CheckHostPath = guard.Check
+	opts.CheckHostPath = func(root, name string) error { return guard.Check(ctx, root, name) }
 	output, report := m.outputMapper(res.Metadata.Sync).Output(jsontext.Value(res.Output), opts)
 	m.add(report)
 	res.Output = json.RawMessage(output)

@@ -1,10 +1,12 @@
 package tool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +32,7 @@ type SymlinkGuard struct {
 // Check returns an error if name, which lies under root, leads out of it. The result holds for this
 // moment: a program that opens the file later must do so beneath the root too. A file that does not
 // exist is valid. The error is path_invalid.
-func (g *SymlinkGuard) Check(root, name string) error {
+func (g *SymlinkGuard) Check(ctx context.Context, root, name string) error {
 	if name == g.lastChecked {
 		return nil
 	}
@@ -45,7 +47,7 @@ func (g *SymlinkGuard) Check(root, name string) error {
 	if dir == nil {
 		return nil
 	}
-	err = g.resolve(dir, below)
+	err = g.resolve(ctx, dir, below)
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		g.lastChecked = name
@@ -89,13 +91,13 @@ func (g *SymlinkGuard) Close() {
 }
 
 // resolve resolves a name beneath the root. It fails with EXDEV if the name leads out.
-func (g *SymlinkGuard) resolve(dir *os.File, name string) error {
-	fd, err := g.openat2(dir, name, unix.RESOLVE_BENEATH)
+func (g *SymlinkGuard) resolve(ctx context.Context, dir *os.File, name string) error {
+	fd, err := g.openat2(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_XDEV)
 	switch {
 	case err == nil:
 		return unix.Close(fd)
-	case errors.Is(err, unix.EXDEV) && g.resolvesInside(dir, name):
-		return nil
+	case errors.Is(err, unix.EXDEV):
+		return g.follow(ctx, dir.Name(), name)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
 		return g.walk(dir, name) // an old kernel, or a sandbox around the daemon
 	}
@@ -110,17 +112,23 @@ func (g *SymlinkGuard) openat2(dir *os.File, name string, how uint64) (fd int, e
 	return linux.Openat2(int(dir.Fd()), name, flags, how|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// resolvesInside reports whether a name that leaves the root on its way, by an absolute symlink or
-// by "..", ends at a file beneath the root.
-func (g *SymlinkGuard) resolvesInside(dir *os.File, name string) bool {
-	fd, err := g.openat2(dir, name, 0)
-	if err != nil {
-		return false
+// follow resolves a name that leaves the root on its way, by an absolute symlink or by "..", or
+// that leads to another mount, which may be that of a server that does not respond. It fails with
+// EXDEV if the name does not end at a file beneath the root.
+func (g *SymlinkGuard) follow(ctx context.Context, root, name string) error {
+	if g.links && path.Base(name) != ".." {
+		name = path.Dir(name)
 	}
-	defer func() { _ = unix.Close(fd) }()
-	file, err1 := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	root, err2 := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
-	return err1 == nil && err2 == nil && lexical.Contains(root, file)
+	dir := linux.UntrustedDir(root)
+	file, err := dir.RealPath(ctx, root+"/"+name)
+	if err != nil && !linux.IsAbsent(err) {
+		return err
+	}
+	top, topErr := dir.RealPath(ctx, root)
+	if err != nil || topErr != nil || !lexical.Contains(top, file) {
+		return unix.EXDEV
+	}
+	return nil
 }
 
 // walk resolves a name directory by directory, without openat2.

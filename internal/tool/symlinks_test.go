@@ -10,10 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/fusetest"
 )
 
 // linked creates a host directory with a symlink of every kind, and one beside it that must not be
@@ -168,7 +170,7 @@ func TestSymlinkGuard_NamedSymlinks(t *testing.T) {
 		"passwd": true, "circle": true, "container": true,
 		"dir/secret": false, "up/outside": false,
 	} {
-		if err := b.Check(root, root+"/"+name); (err == nil) != ok {
+		if err := b.Check(t.Context(), root, root+"/"+name); (err == nil) != ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -191,6 +193,35 @@ func TestStat_EscapingSymlink(t *testing.T) {
 	}
 }
 
+// A path that leads to a server that does not respond is refused, and nothing waits for it (PM-12).
+func TestSymlinkGuard_HangingServer(t *testing.T) {
+	root, hanging := realDir(t), realDir(t)
+	if err := os.Symlink(hanging+"/x", root+"/out"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(root+"/mounted", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fusetest.MountHanging(t, hanging)
+	fusetest.MountHanging(t, root+"/mounted")
+	for _, name := range []string{"/out", "/out/y", "/mounted/x"} {
+		done := make(chan error, 1)
+		go func() {
+			var b SymlinkGuard
+			defer b.Close()
+			done <- b.Check(t.Context(), root, root+name)
+		}()
+		select {
+		case err := <-done:
+			if dray.CodeOf(err) != dray.CodePathInvalid {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: the check hangs", name)
+		}
+	}
+}
+
 // A path that cannot be checked is not mapped, and no file stays open.
 func TestSymlinkGuard_Unreadable(t *testing.T) {
 	root := realDir(t)
@@ -199,16 +230,16 @@ func TestSymlinkGuard_Unreadable(t *testing.T) {
 	}
 	before := descriptors(t)
 	var b SymlinkGuard
-	if err := b.Check(root+"/file", root+"/file/x"); dray.CodeOf(err) != dray.CodePathInvalid ||
+	if err := b.Check(t.Context(), root+"/file", root+"/file/x"); dray.CodeOf(err) != dray.CodePathInvalid ||
 		dray.AsError(err).Hint == "" {
 		t.Errorf("a root that is no folder: %v", err)
 	}
-	if err := b.Check(root, root+"/"+strings.Repeat("x",
+	if err := b.Check(t.Context(), root, root+"/"+strings.Repeat("x",
 		300)); dray.CodeOf(err) != dray.CodePathInvalid {
 		t.Errorf("a name that no file can have: %v", err)
 	}
 	for i := range 100 {
-		if err := b.Check(root, fmt.Sprint(root, "/", i)); err != nil {
+		if err := b.Check(t.Context(), root, fmt.Sprint(root, "/", i)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -328,3 +328,69 @@ services:
 		t.Errorf("afterwards the services are %q", out)
 	}
 }
+
+// Compose gets the project that was trusted, so a container may have its files: only `.env` is read
+// again (RT-09).
+func TestUp_ComposeBesideContainersWithItsFiles(t *testing.T) {
+	g := newGuardTest(t, `{"dockerComposeFile": "compose.yml", "service": "app", "workspaceFolder": "/"}`)
+	project := strings.ToLower(filepath.Base(g.parent) + filepath.Base(filepath.Dir(g.parent)))
+	g.put(".env", "COMPOSE_PROJECT_NAME="+project+"\n")
+	t.Cleanup(func() { g.removeAll("com.docker.compose.project=" + project) })
+	g.put(".devcontainer/app.env", "FROM=good\n")
+	g.put(".devcontainer/compose.yml", `
+version: "3"
+services:
+  app: {image: "`+busybox+`", command: sleep 1000, env_file: [app.env], network_mode: none}
+`)
+	g.trustIt(g.dir)
+	whole := g.container("-v", g.dir+":/w", busybox, "sleep", "1000")
+	wantCode(t, "with a container that can change .env", g.up(), dray.CodeContainerUnavailable)
+	g.docker("rm", "-f", whole)
+	beside := g.container("-v", g.dir+"/.devcontainer:/m", busybox, "sleep", "1000")
+	g.afterStart("docker exec " + beside + ` sh -c "echo FROM=evil >/m/app.env; echo evil >/m/compose.yml"`)
+	if err := g.up(); err != nil {
+		t.Fatal(err)
+	}
+	app := g.containers("devcontainer.local_folder=" + g.dir)[0]
+	if out := g.docker("inspect", "-f", "{{.Config.Env}}", app); !strings.Contains(out, "FROM=good") {
+		t.Errorf("the container has %s", out)
+	}
+}
+
+// A devcontainer CLI that tools can replace is not started (RT-09).
+func TestUp_RefusesCLIOfWorkspace(t *testing.T) {
+	for name, place := range map[string]func(g guardTest){
+		"in the workspace": func(g guardTest) { g.cfg.CLI = g.dir + "/node_modules/.bin/devcontainer" },
+		"by a symlink elsewhere": func(g guardTest) {
+			g.cfg.CLI = g.t.TempDir() + "/devcontainer"
+			g.host("ln", "-s", g.dir+"/node_modules/.bin/devcontainer", g.cfg.CLI)
+		},
+		"by a symlink in the workspace": func(g guardTest) {
+			g.host("ln", "-s", g.cfg.CLI, g.dir+"/devcontainer")
+			g.cfg.CLI = g.dir + "/devcontainer"
+		},
+		"by another path of the workspace": func(g guardTest) {
+			link := g.t.TempDir() + "/link"
+			g.host("ln", "-s", g.dir, link)
+			g.cfg.CLI = link + "/node_modules/.bin/devcontainer"
+		},
+		"beside it in the repository": func(g guardTest) {
+			g.host("git", "-C", g.parent, "init", "-q")
+			g.cfg.CLI = g.parent + "/devcontainer"
+			g.host("cp", g.dir+"/node_modules/.bin/devcontainer", g.cfg.CLI)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuardTest(t, `{"image": "`+busybox+`"}`)
+			g.put("node_modules/.bin/devcontainer", "#!/bin/sh\necho evil >>"+g.dir+"/ran\n")
+			g.host("chmod", "+x", g.dir+"/node_modules/.bin/devcontainer")
+			place(g)
+			g.trustIt(g.dir)
+			err := g.up()
+			wantCode(t, "up", err, dray.CodeWorkspaceUntrusted)
+			if g.ran() != "" {
+				t.Errorf("the host ran %q", g.ran())
+			}
+		})
+	}
+}

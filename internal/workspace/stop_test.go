@@ -59,6 +59,28 @@ func TestTrust_ComposeIsBounded(t *testing.T) {
 	})
 }
 
+// What compose prints for a project may have 16 MiB: a truncated project is not trusted (RT-09).
+func TestTrust_ComposeOutputIsBounded(t *testing.T) {
+	eachCompose(t, func(t *testing.T) {
+		w := newFixture(t, Config{})
+		dir := w.project(`{"dockerComposeFile": "compose.yml", "service": "s0"}`)
+		var project strings.Builder
+		fmt.Fprintf(&project, "version: '3'\nservices:\n  s0: &s {image: x, labels: {a: %s}}\n",
+			strings.Repeat("x", 900<<10))
+		for i := range 20 {
+			fmt.Fprintf(&project, "  s%d: *s\n", i+1)
+		}
+		if err := os.WriteFile(dir+"/compose.yml", []byte(project.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.Run(t.Context(), ActionTrust, dir, func(string, string) {})
+		wantCode(t, "a project that compose prints with 18 MiB", err, dray.CodeWorkspaceUntrusted)
+		if err != nil && !strings.Contains(err.Error(), "printed more than 16 MiB") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // Stopping a compose workspace stops all services of its project, but not the container of another
 // workspace in the project (RT-07).
 func TestStop_ComposeProject(t *testing.T) {

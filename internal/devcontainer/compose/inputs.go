@@ -94,12 +94,6 @@ func newInputs(files Files, workspace string) *Inputs {
 	}
 }
 
-// Contains reports whether a file is one of those that compose can read for its model.
-func (in *Inputs) Contains(path string) bool {
-	_, ok := in.content[path]
-	return ok
-}
-
 func (in *Inputs) fail(err error) { in.err = cmp.Or(in.err, err) }
 
 func (in *Inputs) read(path string) []byte {

@@ -293,6 +293,16 @@ func (p Project) Services() map[string]map[string]any {
 	return services
 }
 
+// Builds reports whether a service is built from files.
+func (p Project) Builds() bool {
+	for _, service := range p.Services() {
+		if service["build"] != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Dockerfiles returns the Dockerfiles that the services are built from, except those of contexts
 // that are URLs.
 func (p Project) Dockerfiles() ([]string, error) {

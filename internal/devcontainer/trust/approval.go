@@ -29,9 +29,8 @@ func (a Approval) IsZero() bool { return a.config.IsZero() }
 func (a Approval) Location() devcontainer.Location { return a.loc }
 
 // Reads returns the paths of the trust inputs that `up` uses on the host, so that nobody may change
-// them between Approve and their use: files, directories, and the symlinks that lead to them. Files
-// that compose has read for its model are among them, though `up` uses the model. It is empty if
-// the workspace is always trusted.
+// them between Approve and their use: files, directories, and the symlinks that lead to them. It is
+// empty if the workspace is always trusted.
 func (a Approval) Reads() []string { return a.reads }
 
 // Root returns the directory that contains what `up` mounts and reads, with symlinks resolved. It

@@ -28,32 +28,34 @@ func (in *inputs) reads() (reads []string, hardLinked string) {
 			paths[filepath.Dir(path)] = true
 		}
 	}
-	if in.readsOnHost() {
-		for path := range in.files {
-			add(path)
-			if in.isHardLinked(path) {
-				hardLinked = path
-			}
-		}
-		for path := range in.folders {
-			add(path)
+	for _, path := range in.readOnHost() {
+		add(path)
+		if in.isHardLinked(path) {
+			hardLinked = path
 		}
 	}
 	return slices.Sorted(maps.Keys(paths)), hardLinked
 }
 
-// readsOnHost reports whether `up` reads files on the host other than the pinned configuration.
-func (in *inputs) readsOnHost() bool {
-	values := in.file.Values
-	features, _ := values["features"].(map[string]any)
-	for name := range features {
-		if strings.HasPrefix(name, ".") || filepath.IsAbs(name) {
-			return true
-		}
+// readOnHost returns the files and directories that `up` reads on the host, besides the pinned
+// configuration. Which files the programs read that it runs there is unknown, so it returns all
+// inputs if it runs one.
+func (in *inputs) readOnHost() []string {
+	features, _ := in.file.Values["features"].(map[string]any)
+	isLocal := func(name string) bool { return strings.HasPrefix(name, ".") || filepath.IsAbs(name) }
+	switch {
+	case in.file.Values["initializeCommand"] != nil, in.file.Values["build"] != nil,
+		in.file.Values["dockerFile"] != nil, in.project.Builds(),
+		slices.ContainsFunc(slices.Collect(maps.Keys(features)), isLocal),
+		in.compose != nil && len(features) > 0, // it builds an image
+		in.files[in.loc.FeatureLock()] != "absent":
+		return slices.Concat(slices.Collect(maps.Keys(in.files)),
+			slices.Collect(maps.Keys(in.folders)))
+	case in.compose != nil:
+		// compose reads its settings there; the other files are in the model of the project
+		return []string{filepath.Join(in.loc.Workspace, ".env")}
 	}
-	return values["initializeCommand"] != nil || values["build"] != nil ||
-		values["dockerFile"] != nil || in.file.IsCompose() ||
-		in.files[in.loc.FeatureLock()] != "absent"
+	return nil
 }
 
 // addSources adds the paths of the workspace among the words of mounts. The engine follows their

@@ -13,6 +13,7 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/devcontainer/helper"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -56,7 +57,7 @@ type Result struct {
 //
 // It fails with workspace_untrusted, helper_missing (no CLI) or container_failed.
 func Run(ctx context.Context, o Options, progress func(phase, message string)) (Result, error) {
-	if err := o.check(); err != nil {
+	if err := o.check(ctx); err != nil {
 		return Result{}, err
 	}
 	a, err := beginAttempt(ctx, o)
@@ -76,7 +77,7 @@ func Run(ctx context.Context, o Options, progress func(phase, message string)) (
 	return result, err
 }
 
-func (o Options) check() error {
+func (o Options) check(ctx context.Context) error {
 	if o.Approval.IsZero() {
 		return dray.Errorf(dray.CodeWorkspaceUntrusted, "the workspace is not trusted").
 			WithHint("run: dray workspace trust DIR")
@@ -91,10 +92,10 @@ func (o Options) check() error {
 			"a container could change it before it is used", file).
 			WithHint("replace it by a copy of itself")
 	}
-	return o.checkCLI()
+	return o.checkCLI(ctx)
 }
 
-func (o Options) checkCLI() error {
+func (o Options) checkCLI(ctx context.Context) error {
 	var what string
 	info, err := os.Stat(o.CLI)
 	switch {
@@ -105,10 +106,28 @@ func (o Options) checkCLI() error {
 	case !filepath.IsAbs(o.CLI) || info.IsDir() || info.Mode().Perm()&0o111 == 0:
 		what = fmt.Sprintf("%q is not the absolute path of a program", o.CLI)
 	default:
-		return nil
+		return o.checkCLIPlace(ctx)
 	}
 	return dray.Errorf(dray.CodeHelperMissing, "the devcontainer CLI %s", what).
 		WithHint("run npm install --global @devcontainers/cli, or set devcontainer.cli to its path")
+}
+
+// checkCLIPlace fails for a CLI in the workspace, or one that a symlink in it leads to: a tool
+// could replace it, and trust does not cover it.
+func (o Options) checkCLIPlace(ctx context.Context) error {
+	loc, err := o.Approval.Location().Canonical(ctx)
+	if err != nil {
+		return err
+	}
+	for _, path := range lexical.FollowSymlinks(os.Readlink, o.CLI) {
+		if lexical.Contains(loc.Workspace, path) || lexical.Contains(o.Approval.Root(), path) {
+			return dray.Errorf(dray.CodeWorkspaceUntrusted,
+				"the devcontainer CLI %s is in the workspace, where tools can change it", o.CLI).
+				WithHint("install it elsewhere with npm install --global @devcontainers/cli, or set " +
+					"devcontainer.cli to another path")
+		}
+	}
+	return nil
 }
 
 func (o Options) run(
