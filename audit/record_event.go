@@ -6,8 +6,13 @@ import (
 	"fmt"
 )
 
-// KindContainer is the kind of an event that records a change of state of a container (RT-07).
-const KindContainer = "container"
+// The kinds of events that belong to no call.
+const (
+	// KindContainer records a change of state of a container (RT-07).
+	KindContainer = "container"
+	// KindReload records a configuration that the daemon has applied (CF-04).
+	KindReload = "reload"
+)
 
 // RecordEvent commits an event that belongs to no call, with body as its JSON. It blocks like a
 // begin record, and fails with audit_unavailable; the event may then be committed later.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"reflect"
 	"time"
 )
 
@@ -28,6 +29,23 @@ type Config struct {
 	Trust    Trust
 
 	origins map[string]Origin
+	options Options
+}
+
+// Reload loads the configuration again, with the same flags and environment variables. c does not
+// change.
+func (c *Config) Reload() (*Config, error) { return Load(c.options) }
+
+// Changed returns the keys whose values differ, also those of secrets.
+func (c *Config) Changed(other *Config) []string {
+	var keys []string
+	for _, s := range settings {
+		if s.supported() && !reflect.DeepEqual(fieldOf(reflect.ValueOf(*c), s.key).Interface(),
+			fieldOf(reflect.ValueOf(*other), s.key).Interface()) {
+			keys = append(keys, s.key)
+		}
+	}
+	return keys
 }
 
 // Origin returns where the value of a key was set; the zero Origin for a default. Elements are

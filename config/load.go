@@ -47,7 +47,7 @@ func Load(opts Options) (*Config, error) {
 	d := newDecoder(&l.diagnostics)
 	d.state(l.stateDir())
 	name, file := l.fileLayer()
-	d.c.File = name
+	d.c.File, d.c.options = name, opts
 	variables, entries := l.variables()
 	stack := newLayers(file, variables)
 	for _, s := range settings {

@@ -13,6 +13,25 @@ type Daemon interface {
 	// Status returns the state of the daemon. A part that does not respond delays it by a few seconds
 	// at most, and has an error.
 	Status(ctx context.Context) Status
+	// Reload reads the configuration again for a principal and applies it. It fails with denied for
+	// another user than the daemon's own and root, with invalid_request for an invalid configuration,
+	// and with conflict for one that needs a restart. Then nothing has changed.
+	Reload(ctx context.Context, principal string) (Reload, error)
+}
+
+// Reload is a configuration that was read again.
+type Reload struct {
+	Config  ConfigStatus `json:"config"`
+	Changed []string     `json:"changed" doc:"The keys that have changed."`
+}
+
+// reload reads the daemon's configuration again.
+func (h *info) reload(w http.ResponseWriter, r *http.Request) error {
+	done, err := h.server.cfg.Daemon.Reload(r.Context(), principal(r))
+	if err != nil {
+		return err
+	}
+	return reply(w, done)
 }
 
 // Status is the state of the daemon.

@@ -233,6 +233,11 @@ type daemon struct {
 	logs   *observer.ObservedLogs
 }
 
+// Reload implements [api.Daemon].
+func (p *fakeDeps) Reload(context.Context, string) (api.Reload, error) {
+	return api.Reload{Changed: []string{"tools"}}, nil
+}
+
 // Status implements [api.Daemon].
 func (p *fakeDeps) Status(context.Context) api.Status {
 	return api.Status{Version: "test", Engine: api.EngineStatus{Error: dray.AsError(io.EOF)}}
@@ -278,14 +283,14 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 		executor = p.executor(executor)
 	}
 	cfg := api.Config{
-		Intake: &call.Intake{
+		Configured: api.Configured{Tools: p, Intake: &call.Intake{
 			Tools: p, Router: p, Environments: p, MaxTimeout: time.Hour,
 			Budgets: call.NewBudgets(nil, nil),
-		},
+		}},
 		Calls: call.NewRegistry(call.Options{
 			Executor: executor, Open: p.captures.OpenAuto, Log: log,
 		}),
-		Audit: p.audit, Tools: p, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Daemon: p, Log: log,
+		Audit: p.audit, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Daemon: p, Log: log,
 		MaxBody: p.maxBody, BodyDir: t.TempDir(), Ready: p.ready, Version: "test",
 	}
 	if p.config != nil {

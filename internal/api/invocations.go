@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,8 +24,8 @@ var errClientGone = fmt.Errorf("%w: its client disconnected", executor.ErrCancel
 // invocations serves the requests that start, read and end calls.
 type invocations struct {
 	finder
-	intake *call.Intake
-	bodies *bodyReader
+	configured *atomic.Pointer[Configured]
+	bodies     *bodyReader
 }
 
 // start starts a call. The response is the invocation when it has ended, 202 when wait_ms has
@@ -42,7 +43,7 @@ func (h *invocations) start(w http.ResponseWriter, r *http.Request) error {
 	if err := checkResponseFormat(format, wait, &req); err != nil {
 		return err
 	}
-	prepared, err := h.intake.Prepare(r.Context(), principal(r), &req)
+	prepared, err := h.configured.Load().Intake.Prepare(r.Context(), principal(r), &req)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (h *invocations) explain(w http.ResponseWriter, r *http.Request) error {
 	if err := h.decode(w, r, &req); err != nil {
 		return err
 	}
-	route, routeErr, err := h.intake.Explain(r.Context(), principal(r), &req)
+	route, routeErr, err := h.configured.Load().Intake.Explain(r.Context(), principal(r), &req)
 	if err != nil {
 		return err
 	}
@@ -215,7 +216,7 @@ func (h *invocations) sync(w http.ResponseWriter, r *http.Request) error {
 	if err := h.decode(w, r, &req); err != nil {
 		return err
 	}
-	prepared, err := h.intake.PrepareSync(r.Context(), principal(r), &req)
+	prepared, err := h.configured.Load().Intake.PrepareSync(r.Context(), principal(r), &req)
 	if err != nil {
 		return err
 	}

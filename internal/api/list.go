@@ -214,7 +214,7 @@ func newToolReply(t *dray.Tool) toolReply {
 // tools responds with all tools.
 func (h *info) tools(w http.ResponseWriter, _ *http.Request) error {
 	all := listReply[toolReply]{}
-	for _, t := range h.server.cfg.Tools.List() {
+	for _, t := range h.server.current.Load().Tools.List() {
 		all.Items = append(all.Items, newToolReply(t))
 	}
 	return reply(w, all)
@@ -227,7 +227,7 @@ func (h *info) tool(w http.ResponseWriter, r *http.Request) error {
 	if err := v.ParamErr(); err != nil {
 		return err
 	}
-	t, err := h.server.cfg.Tools.Get(name)
+	t, err := h.server.current.Load().Tools.Get(name)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ var contract = []string{
 	"GET /v1/invocations/{id}/output/{stream}", "POST /v1/invocations/{id}/stdin", "POST /v1/invocations/{id}/resize",
 	"POST /v1/invocations/{id}/signal", "POST /v1/invocations/{id}/cancel",
 	"GET /v1/audit/files", "POST /v1/route", "GET /v1/tools", "GET /v1/tools/{name}", "POST /v1/paths", "POST /v1/sync",
-	"GET /v1/status",
+	"GET /v1/status", "POST /v1/reload",
 	"GET /v1/workspaces", "POST /v1/workspaces/{id}/up", "POST /v1/workspaces/{id}/stop", "POST /v1/workspaces/{id}/rebuild", "DELETE /v1/workspaces/{id}", "GET /v1/containers", "POST /v1/workspaces/{id}/trust",
 }
 
@@ -115,6 +115,7 @@ func TestDocumentMatchesBodies(t *testing.T) {
 	good["WorkspaceList"] = d.do("GET", "/v1/workspaces", "").body
 	good["Workspace"] = d.do("POST", "/v1/workspaces/app/up", "").body
 	good["Status"] = d.do("GET", "/v1/status", "").body
+	good["Reload"] = d.do("POST", "/v1/reload", "").body
 	good["StateReply"] = d.do("GET", "/healthz", "").body
 	good["SyncRequest"] = []byte(`{"workspace":"/w","container":"c","paths":["/a"],"destination":"x","dry_run":true,"on_refused":"skip","direction":"to_host",
 		"context":{"plan_id":"p"},"local_env":{"A":"b"}}`)

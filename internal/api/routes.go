@@ -37,7 +37,7 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 	find := finder{
 		calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access, log: s.cfg.Log,
 	}
-	calls := &invocations{finder: find, intake: s.cfg.Intake, bodies: bodies}
+	calls := &invocations{finder: find, configured: &s.current, bodies: bodies}
 	control := &control{finder: find, bodies: bodies}
 	output := &outputs{finder: find, captures: s.cfg.Captures, fail: s.fail}
 	lists := &lists{calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access}
@@ -162,6 +162,9 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 			returns(200, "The tool.", toolReply{}),
 		op("GET /v1/status", "status", about.status, "Get the state of the daemon.").
 			returns(200, "The state.", Status{}),
+		op("POST /v1/reload", "reload", about.reload, "Read the daemon's configuration again. It is "+
+			"applied as a whole or refused as a whole; running calls keep the previous one.").
+			returns(200, "The configuration that the daemon has now.", Reload{}),
 		op("GET /healthz", "health", about.health, "Check that the process runs.").
 			returns(200, "It runs.", stateReply{}),
 		op("GET /readyz", "ready", about.ready, "Check whether calls are accepted.").

@@ -26,6 +26,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -52,10 +53,9 @@ const (
 // Config has the dependencies of a server. All are required except Ready, TCP, Access and
 // ConfigDigest.
 type Config struct {
-	Intake     *call.Intake
+	Configured
 	Calls      *call.Registry
 	Audit      AuditReader
-	Tools      Tools
 	Workspaces Workspaces
 	Captures   Captures
 	Daemon     Daemon
@@ -72,8 +72,15 @@ type Config struct {
 	Access call.Access
 	// Version is the version of the daemon, for /openapi.json and the Dray-Version header.
 	Version string
-	// ConfigDigest is the digest of the daemon's configuration, for the Dray-Config header, with which
-	// commands find out that they have another one. Empty: no header.
+}
+
+// Configured is what requests get from the daemon's configuration. A server replaces it as a whole
+// ([Server.Configure]), so that a request sees one configuration.
+type Configured struct {
+	Intake *call.Intake
+	Tools  Tools
+	// ConfigDigest is the digest of the configuration, for the Dray-Config header, with which commands
+	// find out that they have another one. Empty: no header.
 	ConfigDigest string
 }
 
@@ -122,6 +129,7 @@ type Captures interface {
 type Server struct {
 	cfg     Config
 	guard   guard
+	current atomic.Pointer[Configured]
 	mux     *http.ServeMux
 	openapi []byte
 	http    *http.Server
@@ -145,6 +153,7 @@ func New(cfg Config) (*Server, error) {
 		idle: make(chan struct{}),
 	}
 	s.closeIdle = sync.OnceFunc(func() { close(s.idle) })
+	s.Configure(&cfg.Configured)
 	if err := s.register(); err != nil {
 		return nil, err
 	}
@@ -178,6 +187,10 @@ func (c *Config) check() error {
 	}
 	return nil
 }
+
+// Configure replaces what requests get from the configuration. Requests that have begun keep what
+// they have. c must not change afterwards.
+func (s *Server) Configure(c *Configured) { s.current.Store(c) }
 
 // Serve serves requests of a listener until Shutdown, and closes the listener.
 func (s *Server) Serve(l net.Listener) error {
@@ -269,8 +282,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r, body := withBodyDeadline(t, r)
 	defer body.drain(t, r, 2*s.cfg.MaxBody)
 	w.Header().Set("Dray-Version", s.cfg.Version)
-	if s.cfg.ConfigDigest != "" {
-		w.Header().Set("Dray-Config", s.cfg.ConfigDigest)
+	if digest := s.current.Load().ConfigDigest; digest != "" {
+		w.Header().Set("Dray-Config", digest)
 	}
 	r, handled, err := s.checkRequest(t, r)
 	if err != nil {

@@ -76,3 +76,14 @@ func (c *Client) Active(ctx context.Context) ([]Reply[dray.Record], error) {
 	}
 	return active, nil
 }
+
+// Reload is the outcome of a reload.
+type Reload struct {
+	// Changed are the keys that have changed.
+	Changed []string `json:"changed"`
+}
+
+// Reload makes the daemon read its configuration again.
+func (c *Client) Reload(ctx context.Context) (Reply[Reload], error) {
+	return post[Reload](ctx, c, "/v1/reload", nil)
+}

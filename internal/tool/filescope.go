@@ -134,6 +134,10 @@ type fileLocks struct {
 	files sync.Map // a path to the chan struct{} that is closed when the file is unlocked
 }
 
+// locks are those of the process: when the configuration is reloaded, calls of the previous and of
+// the new registry change the same files.
+var locks fileLocks
+
 // lock blocks until the file is locked, or ctx ends. The caller releases the lock with done.
 func (t *fileLocks) lock(ctx context.Context, file string) (done func(), err error) {
 	unlocked := make(chan struct{})

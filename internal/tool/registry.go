@@ -35,7 +35,6 @@ type Registry struct {
 
 	tools map[string]*dray.Tool
 	sync  *definition
-	locks fileLocks
 }
 
 // NewRegistry returns a registry of the built-in tools.

@@ -386,9 +386,12 @@ func (a *app) warnConfig() {
 	if given == "" && !isTerminal(a.err) {
 		return
 	}
+	apply := "run `dray reload` to apply them"
+	if given != "" {
+		apply = "run `dray stop`, and the next command starts one with this configuration"
+	}
 	fmt.Fprintf(a.err, "dray: warning: %s no effect on the daemon that runs, which keeps its "+
-		"configuration; run `dray stop`, and the next command starts one with this configuration\n",
-		cmp.Or(given, "changes of the configuration have"))
+		"configuration; %s\n", cmp.Or(given, "changes of the configuration have"), apply)
 }
 
 // configSources names the flag and the variables that configure this command, with a verb, or

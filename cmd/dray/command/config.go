@@ -196,8 +196,8 @@ func newConfigShow(a *app) *cobra.Command {
 		Use:   "show",
 		Short: "Show the effective value and origin of each key",
 		Long: `show prints every value that a daemon with these flags and environment variables
-would use, one per line. Secrets are redacted. A running daemon keeps the configuration
-that it was started with. show does not use or start a daemon.`,
+would use, one per line. Secrets are redacted. A running daemon may have another
+configuration: dray reload applies this one. show does not use or start a daemon.`,
 		Example: "  dray config show --origin\n  DRAY_LIMITS_TIMEOUT=5m dray config show --json",
 		Args:    noArgs,
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,8 +30,11 @@ import (
 
 // daemon has the parts of the running daemon.
 type daemon struct {
-	cfg          *config.Config
 	startedAt    time.Time
+	current      atomic.Pointer[generation]
+	reloading    sync.Mutex // held while a new generation is made
+	log          *zap.Logger
+	access       call.Access
 	admission    *admission.Controller
 	budgets      *call.Budgets
 	calls        *call.Registry
@@ -55,7 +60,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (*daemo
 	if len(unsafe) > 0 {
 		log.Warn("unsafe elements of PATH dropped", zap.Strings("elements", unsafe))
 	}
-	d := &daemon{cfg: cfg, startedAt: time.Now()}
+	d := &daemon{startedAt: time.Now(), log: log, access: call.Access{UID: os.Geteuid()}}
 	if err := d.openServices(ctx, cfg, log); err != nil {
 		return nil, errors.Join(err, d.close(ctx))
 	}
@@ -66,10 +71,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if err := d.openAudit(ctx, cfg, log); err != nil {
 		return err
 	}
-	rules, err := newRouter(cfg, d.nearest)
-	if err != nil {
-		return err
-	}
+	var err error
 	if d.captures, err = openCaptures(cfg, log); err != nil {
 		return err
 	}
@@ -79,38 +81,29 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if d.transfer, err = d.openTransfer(ctx, cfg, log); err != nil {
 		return err
 	}
-	tools, err := newToolRegistry(cfg, d.toolOptions(cfg))
-	if err != nil {
-		return err
-	}
 	d.admission = admission.New(admission.Limits{
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
 	d.budgets = call.NewBudgets(planBudgets(cfg), d.audit.PlanUsage)
+	first, err := d.newGeneration(cfg)
+	if err != nil {
+		return err
+	}
+	d.current.Store(first)
 	d.calls = call.NewRegistry(call.Options{
-		Executor: d.newExecutor(cfg), Open: d.captures.OpenAuto, Log: log,
+		Executor: dray.ExecutorFunc(d.execute), Open: d.captures.OpenAuto, Log: log,
 	})
-	access := call.Access{UID: os.Geteuid()}
 	tcp, err := tcpAccess(cfg)
 	if err != nil {
 		return err
 	}
 	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
-		Intake: &call.Intake{
-			Tools: tools, Router: rules, Environments: d.environments, Access: access, Budgets: d.budgets,
-			MaxTimeout: cfg.Limits.MaxTimeout,
-		},
-		Calls: d.calls, Audit: d.audit, Tools: tools, Workspaces: d.workspaces, Captures: d.captures,
-		Daemon: d, Log: log, Access: access, TCP: tcp, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
-		Ready: d.audit.Ready, Version: thisBuild().Version, ConfigDigest: configDigest(cfg),
+		Configured: first.Configured,
+		Calls:      d.calls, Audit: d.audit, Workspaces: d.workspaces, Captures: d.captures, Daemon: d,
+		Log: log, Access: d.access, TCP: tcp, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
+		Ready: d.audit.Ready, Version: thisBuild().Version,
 	})
 	return err
-}
-
-// nearest returns the workspace of a directory. The router gets it before the workspaces are
-// opened.
-func (d *daemon) nearest(ctx context.Context, dir, root string) (folder string, ok bool) {
-	return d.workspaces.Nearest(ctx, dir, root)
 }
 
 func (d *daemon) openAudit(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {

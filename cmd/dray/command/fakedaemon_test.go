@@ -81,19 +81,22 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 		Executor: store.Executor(call.Recorded(fakeSync(chain))), Open: captures.OpenAuto, Log: log,
 	})
 	srv, err := api.New(api.Config{
-		Intake: &call.Intake{
+		Configured: api.Configured{Tools: registry, ConfigDigest: configDigest(cfg), Intake: &call.Intake{
 			Tools: registry, Router: routes, Environments: fakeRouteChecker{},
 			MaxTimeout: cfg.Limits.MaxTimeout, Budgets: call.NewBudgets(nil, nil),
-		},
-		Calls: calls, Audit: store, Tools: registry, Workspaces: fakeWorkspaces{string(cfg.State)},
+		}},
+		Calls: calls, Audit: store, Workspaces: fakeWorkspaces{string(cfg.State)},
 		Captures: captures, Daemon: fakeStatus{}, Log: log, MaxBody: cfg.Server.MaxBody,
-		BodyDir: string(cfg.State), Version: thisBuild().Version, ConfigDigest: configDigest(cfg),
+		BodyDir: string(cfg.State), Version: thisBuild().Version,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &fakeDaemon{Server: srv, store: store, pool: pool, captures: captures}, nil
 }
+
+// Hangup ignores SIGHUP.
+func (s *fakeDaemon) Hangup(context.Context) {}
 
 func (s *fakeDaemon) Shutdown(ctx context.Context) error {
 	err := s.Server.Shutdown(ctx)
@@ -193,5 +196,7 @@ func (fakeRouteChecker) Check(context.Context, dray.Route, dray.Invocation, bool
 
 // fakeStatus is the status of a daemon without calls.
 type fakeStatus struct{}
+
+func (fakeStatus) Reload(context.Context, string) (api.Reload, error) { return api.Reload{}, nil }
 
 func (fakeStatus) Status(context.Context) api.Status { return api.Status{PID: os.Getpid()} }

@@ -29,7 +29,8 @@ func newServe(a *app) *cobra.Command {
 		Short: "Run the daemon in the foreground",
 		Long: `serve runs the daemon until it receives SIGTERM or Ctrl-C. Then it refuses new calls,
 waits up to limits.drain for running calls, cancels the rest and exits with 0. On a
-second signal it exits at once. It logs JSON lines to stderr; the line with
+second signal it exits at once. On SIGHUP it reloads its configuration, as dray reload
+does. It logs JSON lines to stderr; the line with
 "event":"ready" contains the path of the socket.`,
 		Example: "  dray serve\n  dray serve --state /srv/dray --config /etc/dray/config.yaml",
 		Args:    noArgs,
@@ -187,6 +188,19 @@ func (h *serviceRunner) waitForStop(ctx context.Context, signals <-chan os.Signa
 			}
 		})
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	waiting.Go(func() {
+		for {
+			select {
+			case <-hangups:
+				h.svc.Hangup(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	select {
 	case s := <-signals:
 		return s.String(), nil
@@ -216,6 +230,8 @@ type service interface {
 	Serve(l net.Listener) error
 	// Idle returns the time of the last activity; ok is false while a request or a call runs.
 	Idle() (since time.Time, ok bool)
+	// Hangup handles SIGHUP: it reads the configuration again and logs the outcome.
+	Hangup(ctx context.Context)
 	// Shutdown refuses new calls, waits for running ones until ctx ends, and cancels the rest. It
 	// returns when the last response was sent and everything is closed. It must be called once, also
 	// if Serve was not.

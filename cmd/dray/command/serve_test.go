@@ -17,6 +17,7 @@ type fakeService struct {
 }
 
 func (d *fakeService) Serve(net.Listener) error       { return nil }
+func (d *fakeService) Hangup(context.Context)         {}
 func (d *fakeService) Shutdown(context.Context) error { return nil }
 
 func (d *fakeService) Idle() (time.Time, bool) {

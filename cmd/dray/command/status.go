@@ -132,11 +132,12 @@ const engineTimeout = 3 * time.Second
 
 // Status implements [api.Daemon].
 func (d *daemon) Status(ctx context.Context) api.Status {
+	current := d.current.Load()
 	st := api.Status{
 		Version: thisBuild().Version, PID: os.Getpid(), StartedAt: d.startedAt,
-		State: string(d.cfg.State), Socket: d.cfg.Server.Socket, Draining: d.calls.Draining(),
-		Config: api.ConfigStatus{File: d.cfg.File, Digest: d.cfg.Digest(), LoadedAt: d.startedAt},
-		Audit:  api.AuditStatus{Path: d.cfg.State.AuditDB(), Error: errorOrNil(d.audit.Ready(ctx))},
+		State: string(current.cfg.State), Socket: current.cfg.Server.Socket, Draining: d.calls.Draining(),
+		Config: current.status(),
+		Audit:  api.AuditStatus{Path: current.cfg.State.AuditDB(), Error: errorOrNil(d.audit.Ready(ctx))},
 		Engine: api.EngineStatus{Host: d.engine.Host(), Source: d.engine.Source()},
 	}
 	st.Calls.Running, st.Calls.Queued = d.calls.Counts()
