@@ -20,25 +20,48 @@ type descendant struct {
 
 // procStat is a part of /proc/pid/stat.
 type procStat struct {
-	state           byte
-	parent, threads int
+	state                  byte
+	parent, group, threads int
 }
 
-func (s procStat) alive() bool { return s.state != 'Z' && s.state != 'X' }
+// alive reports whether a thread of the process runs. The first one may be a zombie while others
+// run.
+func (s procStat) alive() bool { return s.state != 'Z' && s.state != 'X' || s.threads > 1 }
 
-// liveDescendants returns the pids of all descendants of this process that are not zombies.
-func liveDescendants() (live []int) {
-	for _, d := range below(childrenOf(os.Getpid(), nil)) {
-		if stat, ok := statOf(d.pid); ok && stat.alive() {
-			live = append(live, d.pid)
+// ownChildren returns the children of this process, zombies included.
+func ownChildren() []descendant { return childrenOf(os.Getpid(), 0, nil) }
+
+// descendants returns the descendants of this process, and the pids of those that are no zombies.
+func descendants() (all []descendant, live []int) {
+	all = ownChildren()
+	for i := 0; i < len(all); i++ {
+		pid := all[i].pid
+		if stat, ok := statOf(pid); ok && stat.alive() {
+			live = append(live, pid)
+			all = childrenOf(pid, stat.threads, all)
 		}
 	}
-	return live
+	return all, live
 }
 
 // signalDescendants sends a signal to all descendants of this process, parents before their
 // children, so that a parent cannot fork more of them meanwhile.
-func signalDescendants(sig syscall.Signal) { signalTrees(childrenOf(os.Getpid(), nil), sig) }
+func signalDescendants(sig syscall.Signal) { signalTrees(ownChildren(), sig) }
+
+// killTrees kills children of this process and their descendants. It kills the process groups of
+// the children first, which no fork escapes: processes that fork and exit have ended before they
+// are found one by one. No other group can get such a number meanwhile, because nothing else reaps
+// the child.
+func killTrees(children []descendant) {
+	killed := map[int]bool{unix.Getpgrp(): true, 0: true} // 0 is outside of this pid namespace
+	for _, d := range children {
+		if stat, ok := statOf(d.pid); ok && !killed[stat.group] {
+			killed[stat.group] = true
+			_ = unix.Kill(-stat.group, unix.SIGKILL)
+		}
+	}
+	signalTrees(slices.Clone(children), unix.SIGKILL)
+}
 
 // signalTrees sends a signal to processes and their descendants. The children are listed before a
 // process is signalled: those of a process that has ended are children of another one.
@@ -50,7 +73,8 @@ func signalTrees(queue []descendant, sig syscall.Signal) {
 }
 
 // signal signals the process that was listed, or none: it opens a pidfd first, and a pid that was
-// reused meanwhile has another parent. It appends the children of the process to list.
+// reused meanwhile has another parent. It appends the children of the process to list, of which
+// zombies have none.
 func (d descendant) signal(sig syscall.Signal, self int, list []descendant) []descendant {
 	fd, err := unix.PidfdOpen(d.pid, 0)
 	if err != nil && !errors.Is(err, unix.ENOSYS) {
@@ -58,10 +82,10 @@ func (d descendant) signal(sig syscall.Signal, self int, list []descendant) []de
 	}
 	defer linux.Close(fd)
 	stat, ok := statOf(d.pid)
-	if !ok || stat.parent != d.parent && stat.parent != self {
+	if !ok || !stat.alive() || stat.parent != d.parent && stat.parent != self {
 		return list
 	}
-	list = childrenOfThreads(d.pid, stat.threads, list)
+	list = childrenOf(d.pid, stat.threads, list)
 	if fd < 0 {
 		_ = unix.Kill(d.pid, sig)
 		return list
@@ -73,34 +97,21 @@ func (d descendant) signal(sig syscall.Signal, self int, list []descendant) []de
 // killAndReap kills children of this process with their descendants, and waits for those that have
 // ended.
 func killAndReap(children []descendant) {
-	signalTrees(slices.Clone(children), unix.SIGKILL)
+	killTrees(children)
 	for _, d := range children {
 		_, _ = unix.Wait4(d.pid, nil, unix.WNOHANG|unix.WALL, nil) // one that still runs is killed again
 	}
 }
 
-// below appends all descendants of the processes in queue to it.
-func below(queue []descendant) []descendant {
-	for i := 0; i < len(queue); i++ {
-		queue = childrenOf(queue[i].pid, queue)
-	}
-	return queue
-}
-
-// childrenOfThreads is childrenOf for a process with a known number of threads. Most have one, and
-// their directory need not be listed.
-func childrenOfThreads(pid, threads int, list []descendant) []descendant {
-	if threads != 1 {
-		return childrenOf(pid, list)
-	}
-	id := strconv.Itoa(pid)
-	return appendChildren(pid, "/proc/"+id+"/task/"+id+"/children", list)
-}
-
 // childrenOf appends the children of all threads of a process to list (proc(5),
-// /proc/pid/task/tid/children).
-func childrenOf(pid int, list []descendant) []descendant {
-	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
+// /proc/pid/task/tid/children). Most processes have one thread, and their directory need not be
+// listed; threads is 0 if the number is not known.
+func childrenOf(pid, threads int, list []descendant) []descendant {
+	id := strconv.Itoa(pid)
+	tasks := "/proc/" + id + "/task"
+	if threads == 1 {
+		return appendChildren(pid, tasks+"/"+id+"/children", list)
+	}
 	dir, err := os.Open(tasks)
 	if err != nil {
 		return list
@@ -124,20 +135,20 @@ func appendChildren(pid int, path string, list []descendant) []descendant {
 	return list
 }
 
-// statOf reads the state, the parent and the number of threads of a process: fields 3, 4 and 20 of
-// /proc/pid/stat. The name before them may contain any character, also ")".
+// statOf reads the state, the parent, the process group and the number of threads of a process:
+// fields 3, 4, 5 and 20 of /proc/pid/stat. The name before them may
+// contain any character, also ")".
 func statOf(pid int) (stat procStat, ok bool) {
 	b, err := linux.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return procStat{}, false
 	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(fields) < 18 {
+	b = bytes.TrimSpace(b[bytes.LastIndexByte(b, ')')+1:])
+	numbers := linux.Numbers(b) // from field 4
+	if len(numbers) < 17 {
 		return procStat{}, false
 	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	threads, err2 := strconv.Atoi(string(fields[17]))
-	return procStat{state: fields[0][0], parent: parent, threads: threads}, err == nil && err2 == nil
+	return procStat{b[0], numbers[0], numbers[1], numbers[16]}, true
 }
 
 func pidsOf(list []descendant) []int {

@@ -155,6 +155,39 @@ func TestKilledSupervisorOnTheHost(t *testing.T) {
 	}
 }
 
+// A supervisor that is given up, because it reports no end in time, kills the processes of its call
+// all the same: without a cgroup nothing else knows them (EX-09, EX-10).
+func TestSupervisorThatIsGivenUp(t *testing.T) {
+	pools := map[string]func(testing.TB) *process.Pool{"plain": newPool, "in groups": newGroupedPool}
+	for name, newPool := range pools {
+		t.Run(name, func(t *testing.T) {
+			pool := newPool(t)
+			p := shell(t, pool, `trap "" TERM; setsid sleep 600 & echo $!; while :; do sleep 1; done`, 0)
+			pid := firstPid(t, p)
+			p.Stop(time.Hour)
+			p.GiveUp()
+			if got := collect(p); !errors.Is(got.err, process.ErrLost) {
+				t.Errorf("got %+v", got)
+			}
+			waitEnded(t, p.Pid)
+			waitEnded(t, pid)
+			if got := collect(shell(t, pool, "echo next", 0)); got.stdout != "next\n" {
+				t.Errorf("the next call: %+v", got)
+			}
+		})
+	}
+}
+
+// waitEnded waits until a process has ended, whoever reaps it.
+func waitEnded(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); alive(pid); {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d runs: %v", pid, stat(pid))
+		}
+	}
+}
+
 // withStoppedSupervisor starts a tool that keeps its supervisor stopped, and returns both it and
 // its pid.
 func withStoppedSupervisor(t *testing.T, pool *process.Pool) (p *process.Process, pid int) {

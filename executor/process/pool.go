@@ -173,11 +173,12 @@ func (p *Pool) replaceable(s *supervisor, permit *os.File) bool {
 	if permitTaken(permit) {
 		return false
 	}
-	p.killSupervisor(s)
 	p.mu.Lock()
+	s.serving = false
 	others := p.idle
 	p.idle = nil
 	p.mu.Unlock()
+	p.killSupervisor(s)
 	for _, other := range others {
 		p.release(other)
 	}
@@ -241,8 +242,8 @@ func (p *Pool) recycleAfterFailure(s *supervisor, err error) {
 	p.release(s)
 }
 
-// release closes the connection of a supervisor, which then kills what it runs and exits. The pool
-// waits for that in a goroutine, and kills the supervisor if it takes too long.
+// release closes the connection of a supervisor, which then kills what it runs and exits. A
+// goroutine of the pool waits for that.
 func (p *Pool) release(s *supervisor) {
 	if p.forget(s) {
 		p.wg.Go(func() { p.waitSupervisor(s, maxKillTimeout+killTimeout) })
@@ -262,8 +263,8 @@ func (p *Pool) forget(s *supervisor) bool {
 	return ours
 }
 
-// waitSupervisor waits until a supervisor has exited, kills it after timeout, and kills what it
-// left. proven reports whether survivors are known.
+// waitSupervisor waits until a supervisor has exited, at most for timeout, and kills what it left.
+// proven reports whether survivors are known.
 func (p *Pool) waitSupervisor(s *supervisor, timeout time.Duration) (survivors []int, proven bool) {
 	clean := p.reap(s, timeout)
 	survivors, proven = p.cgroups.killAndPut(s.cgroup, clean)
@@ -276,11 +277,18 @@ func (p *Pool) waitSupervisor(s *supervisor, timeout time.Duration) (survivors [
 	return survivors, proven
 }
 
-// reapTimeout bounds the wait for the end of a supervisor after KILL. A tracer can hold its zombie.
-const reapTimeout = 200 * time.Millisecond
+const (
+	// reapTimeout bounds the wait for the end of a supervisor after KILL. A tracer can hold its
+	// zombie.
+	reapTimeout = 200 * time.Millisecond
+	// continueInterval is the time between two SIGCONT to a supervisor that has to exit: its tool may
+	// stop it again and again.
+	continueInterval = 10 * time.Millisecond
+)
 
-// reap waits until a supervisor has exited, kills it after timeout, and reports whether it exited
-// by itself after it had ended its call.
+// reap waits until a supervisor has exited, and reports whether it exited by itself after it had
+// ended its call. After timeout it kills the supervisor, unless that would leave the processes of
+// its call to nobody: such a supervisor kills them as soon as it can, and exits.
 func (p *Pool) reap(s *supervisor, timeout time.Duration) (clean bool) {
 	exited := make(chan bool, 1)
 	go func() { // ends with the supervisor's zombie
@@ -288,12 +296,20 @@ func (p *Pool) reap(s *supervisor, timeout time.Duration) (clean bool) {
 		p.children.remove(s.proc.Pid)
 		exited <- err == nil && state.Success()
 	}()
-	select {
-	case clean = <-exited:
-		return clean
-	case <-time.After(timeout):
+	for expired, again := time.After(timeout), time.Tick(continueInterval); ; {
+		select {
+		case clean = <-exited:
+			return clean
+		case <-again:
+			_ = s.proc.Signal(unix.SIGCONT)
+			continue
+		case <-expired:
+		}
+		break
 	}
-	_ = s.proc.Kill()
+	if s.cgroup != nil || p.config.Subreaper || !p.serves(s) {
+		_ = s.proc.Kill()
+	}
 	select {
 	case <-exited:
 	case <-time.After(reapTimeout):
@@ -301,7 +317,14 @@ func (p *Pool) reap(s *supervisor, timeout time.Duration) (clean bool) {
 	return false
 }
 
-// killSupervisor kills a lost supervisor and what it left. proven reports whether survivors are
+// serves reports whether a call may have processes under a supervisor.
+func (p *Pool) serves(s *supervisor) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.serving
+}
+
+// killSupervisor ends a lost supervisor and what it left. proven reports whether survivors are
 // known.
 func (p *Pool) killSupervisor(s *supervisor) (survivors []int, proven bool) {
 	if p.forget(s) {
@@ -331,7 +354,7 @@ func (p *Pool) Close() {
 	}
 	p.endSignals()
 	p.wg.Wait()
-	p.children.killOrphans()
+	p.children.close()
 	p.cgroups.close()
 	if p.config.KeepOpen != nil {
 		_ = p.config.KeepOpen.Close()
@@ -388,6 +411,7 @@ func (p *Pool) take(useIdle bool) (s *supervisor, wasIdle bool, err error) {
 	if n := len(p.idle); n > 0 && useIdle {
 		s = p.idle[n-1]
 		p.idle = p.idle[:n-1]
+		s.serving = true
 		p.mu.Unlock()
 		return s, true, nil
 	}
@@ -405,7 +429,7 @@ func (p *Pool) put(s *supervisor) {
 		return
 	}
 	defer p.mu.Unlock()
-	s.since = time.Now()
+	s.since, s.serving = time.Now(), false
 	p.idle = append(p.idle, s)
 	if len(p.idle) > maxIdleSupervisors && p.cooling == nil {
 		p.cooling = time.AfterFunc(idleTimeout, p.evictIdle)

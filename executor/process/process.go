@@ -30,7 +30,7 @@ type Process struct {
 
 	mu           sync.Mutex
 	sup          *supervisor // nil after the end: it may serve another call
-	stopTimer    *time.Timer // kills a supervisor that does not stop the process
+	stopTimer    *time.Timer // gives up a supervisor that does not stop the process
 	stopDeadline time.Time
 }
 
@@ -115,8 +115,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 }
 
 // Stop ends the process and its descendants: TERM, then KILL after grace. A second Stop can only
-// shorten the grace. A supervisor that does not end them in time, because a tool with its
-// credentials stopped it, is killed; Wait then returns ErrLost.
+// shorten the grace. If the supervisor does not report the end in time, because a tool with its
+// credentials stops it or the machine is too busy, Wait returns ErrLost, and what is left is killed
+// as soon as that is possible.
 func (p *Process) Stop(grace time.Duration) {
 	// Wait returns the error of a lost supervisor
 	_ = p.send(msgStop, pack.Append(nil, &grace, pack.Int))
@@ -133,18 +134,20 @@ func (p *Process) Stop(grace time.Duration) {
 		}
 		p.stopTimer.Stop()
 	}
-	p.stopDeadline, p.stopTimer = deadline, time.AfterFunc(time.Until(deadline), p.killSupervisor)
+	p.stopDeadline, p.stopTimer = deadline, time.AfterFunc(time.Until(deadline), p.giveUp)
 }
 
-func (p *Process) killSupervisor() {
+// giveUp makes Wait return ErrLost. It does not kill the supervisor, because on the host nothing
+// else knows the processes of the call: when its connection is closed, the supervisor kills them.
+func (p *Process) giveUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sup != nil {
-		_ = p.sup.proc.Kill()
+		_ = p.sup.conn.Close()
 	}
 }
 
-// send sends a message to the supervisor, and kills it if it does not read.
+// send sends a message to the supervisor, and gives it up if it does not read.
 func (p *Process) send(kind byte, body []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +156,7 @@ func (p *Process) send(kind byte, body []byte) error {
 	}
 	err := p.sup.send(kind, body)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = p.sup.proc.Kill()
+		_ = p.sup.conn.Close()
 	}
 	return err
 }
@@ -162,7 +165,7 @@ func (p *Process) send(kind byte, body []byte) error {
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Wait blocks until the process and its descendants have ended. It returns ErrLost if the
-// supervisor was killed, and ErrTraced if a tracer holds the leader; the end is not known then. A
+// supervisor is lost, and ErrTraced if a tracer holds the leader; the end is not known then. A
 // panic in the goroutine that watches the process is repeated here, so that it ends only this call
 // (EX-18).
 func (p *Process) Wait() (Exit, error) {

@@ -299,6 +299,7 @@ var escapes = map[string]string{
 	"leader ignores TERM": `trap "" TERM HUP INT; echo $$; while :; do sleep 600; done`,
 	"stopped":             `sleep 600 & echo $!; kill -STOP $!; wait`,
 	"environment cleared": `env -i setsid sh -c 'echo $$; exec sleep 600' & wait`,
+	"fork chains":         `echo $$; for i in 1 2 3 4; do setsid sh -c 'trap "" TERM; f() { f & exit; }; f' & done; sleep 600`,
 	"streams closed":      `setsid sh -c 'echo $$; exec sleep 600 <&- >&- 2>&-' & wait`,
 }
 

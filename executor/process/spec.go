@@ -164,8 +164,8 @@ func (e *StartError) NotFound() bool {
 var (
 	// ErrTraced is returned by Wait for a process that has ended while a tracer holds it.
 	ErrTraced = errors.New("exit status unknown: the process is held by a tracer (ptrace)")
-	// ErrLost is returned if the supervisor of the process was killed.
-	ErrLost = errors.New("the supervisor of the process was killed")
+	// ErrLost is returned if the supervisor of the process was killed, or reported no end in time.
+	ErrLost = errors.New("the supervisor of the process was killed, or does not respond")
 	// ErrAbandoned is returned by a start that was given up when the process may have started.
 	ErrAbandoned = errors.New("the call ended while its process was being started")
 	// ErrClosed is returned by a start on a closed pool.

@@ -29,6 +29,7 @@ type supervisedCall struct {
 	tracerBlocked bool // no process runs any more, and a tracer prevents that zombies are reaped
 	status        syscall.WaitStatus
 	empty         bool // wait4 returned ECHILD: no descendant is left
+	unreaped      bool // more children may have ended than reap has waited for
 	orphaned      bool // the pool has closed the socket
 
 	stopping     bool          // TERM was sent, or KILL is due
@@ -36,8 +37,8 @@ type supervisedCall struct {
 	killAt       time.Time     // when TERM is followed by KILL
 	nextKillAt   time.Time     // when KILL is sent again
 	firstKillAt  time.Time     // zero before
-	live         []int         // the last processes that were seen alive after KILL
-	changedAt    time.Time     // when a child was reaped, or others than live were seen
+	stuck        []int         // the descendants after the last round of KILL, zombies included
+	changedAt    time.Time     // when others than stuck were seen
 	killRounds   int           // so far
 	killInterval time.Duration // after the last round
 	leftover     int
@@ -76,6 +77,10 @@ const (
 	minKillInterval    = time.Millisecond
 	intervalPerProcess = 100 * time.Microsecond
 	maxKillInterval    = 50 * time.Millisecond
+	stuckKillInterval  = time.Second // while KILL changes nothing
+	// reapShare is how much longer than a round of KILL the supervisor then waits and reaps: a round
+	// that finds thousands of zombies takes long.
+	reapShare = 4
 )
 
 // individualKillRounds is the number of rounds that kill the members of a cgroup one by one. The
@@ -86,6 +91,10 @@ const individualKillRounds = 2
 // tracerTimeout bounds the wait for zombies to be reaped. A tracer, which may belong to another
 // call, holds its zombies until it waits for them.
 const tracerTimeout = 500 * time.Millisecond
+
+// maxReaped bounds the children that are reaped at once. On a busy machine processes that fork and
+// exit may do so faster than they are reaped; they must be killed meanwhile.
+const maxReaped = 64
 
 func (r *supervisedCall) loop() {
 	for {
@@ -112,7 +121,7 @@ func (r *supervisedCall) handleLeftovers() bool {
 	if r.stopping {
 		return false
 	}
-	live := liveDescendants()
+	_, live := descendants()
 	r.leftover = len(live)
 	if r.keep && r.ended && len(live) > 0 {
 		r.kept = live
@@ -122,25 +131,27 @@ func (r *supervisedCall) handleLeftovers() bool {
 	return false
 }
 
-// reap waits for every child that has ended, our own or adopted.
+// reap waits for up to maxReaped children that have ended, our own or adopted.
 func (r *supervisedCall) reap() {
-	for !r.empty {
+	r.unreaped = false
+	for range maxReaped {
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
 		switch {
 		case err == unix.EINTR: //nolint:errorlint // the bare number
 		case err != nil: // ECHILD: no descendant is left
 			r.empty = true
+			return
 		case pid == 0:
 			return
 		default:
 			r.reaped(pid, ws)
 		}
 	}
+	r.unreaped = true
 }
 
 func (r *supervisedCall) reaped(pid int, ws syscall.WaitStatus) {
-	r.changedAt = time.Now()
 	if pid != r.leader {
 		return
 	}
@@ -178,30 +189,30 @@ func (r *supervisedCall) killIfDue(now time.Time) {
 	if now.Before(r.nextKillAt) {
 		return
 	}
-	r.nextKillAt = time.Now().Add(r.kill())
-	if now.Sub(r.firstKillAt) > tracerTimeout {
-		r.giveUpIfStuck(now)
+	interval := r.kill()
+	if r.killRounds > individualKillRounds && r.giveUpIfStuck(now) {
+		interval = stuckKillInterval
 	}
+	took := time.Since(now)
+	r.nextKillAt = now.Add(took + max(interval, reapShare*took))
 }
 
-// giveUpIfStuck ends the call if only zombies are left and none of them can be reaped, or if KILL
-// does not end what runs.
-func (r *supervisedCall) giveUpIfStuck(now time.Time) {
-	live := liveDescendants()
-	slices.Sort(live)
-	if !slices.Equal(live, r.live) {
-		r.live, r.changedAt = live, now
+// giveUpIfStuck ends the call if only zombies stay, or if KILL does not end what is left. A single
+// look may miss a process that forks and exits, so it does not show that only zombies are left. It
+// reports whether KILL changes nothing any more.
+func (r *supervisedCall) giveUpIfStuck(now time.Time) (stuck bool) {
+	all, live := descendants()
+	pids := pidsOf(all)
+	slices.Sort(pids)
+	if r.changedAt.IsZero() || !slices.Equal(pids, r.stuck) {
+		r.stuck, r.changedAt = pids, now
 	}
-	stuck := now.Sub(r.changedAt)
-	if now.Sub(r.firstKillAt) > maxKillTimeout {
-		stuck = maxKillTimeout
-	}
-	switch {
-	case len(live) == 0:
-		r.tracerBlocked = stuck > tracerTimeout
-	case stuck > killTimeout:
+	unchanged := now.Sub(r.changedAt)
+	r.tracerBlocked = len(live) == 0 && unchanged > tracerTimeout
+	if unchanged > killTimeout || now.Sub(r.firstKillAt) > maxKillTimeout {
 		r.survivors = live
 	}
+	return unchanged > killTimeout
 }
 
 // kill runs one round of KILL and returns the time until the next. The members of a cgroup are
@@ -217,7 +228,7 @@ func (r *supervisedCall) kill() time.Duration {
 	} else {
 		r.cgroup.kill()
 	}
-	signalDescendants(unix.SIGKILL)
+	killTrees(ownChildren())
 	return r.killInterval
 }
 
@@ -240,6 +251,9 @@ func (r *supervisedCall) wait() {
 		return
 	}
 	timeout := r.timeout()
+	if r.unreaped {
+		timeout = 0
+	}
 	if !r.children.started {
 		left := time.Until(r.watchAt)
 		if left <= 0 || r.ended || r.leaderZombie {
@@ -318,11 +332,8 @@ func (r *supervisedCall) killAllNow() {
 
 // keepKilling kills survivors until they have ended. The pool has their pids already.
 func (r *supervisedCall) keepKilling() {
-	for !r.empty {
-		signalDescendants(unix.SIGKILL)
-		linux.Poll(nil, time.Second)
-		r.reap()
-	}
+	r.orphaned = true
+	r.loop()
 }
 
 // superviseDetached reaps what the call left running and ends nothing. It returns when no process

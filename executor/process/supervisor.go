@@ -24,6 +24,7 @@ type supervisor struct {
 	reader  *bufio.Reader   // of conn
 	cgroup  *Cgroup         // nil for none
 	replied bool            // to the last start
+	serving bool            // a call may have processes under it; guarded by Pool.mu
 	since   time.Time       // it became idle
 }
 
@@ -36,7 +37,7 @@ func launchSupervisor(config SupervisorConfig, cgroup *Cgroup) (*supervisor, err
 	defer func() { _ = theirs.Close() }()
 	_ = unix.SetNonblock(pair[0], true)
 	conn := os.NewFile(uintptr(pair[0]), "pool")
-	s := &supervisor{conn: conn, reader: bufio.NewReaderSize(conn, 512)}
+	s := &supervisor{conn: conn, serving: true, reader: bufio.NewReaderSize(conn, 512)}
 	if s.raw, err = conn.SyscallConn(); err == nil {
 		s.proc, err = startSupervisor(config, theirs)
 	}
@@ -114,7 +115,7 @@ const (
 	// claimTimeout bounds the time until an idle supervisor takes the permit of a start.
 	claimTimeout = time.Second
 	// abandonTimeout bounds the wait for the reply of a supervisor that has taken the permit of a
-	// start which is not wanted any more.
+	// start which is not wanted any more. Then its connection is closed.
 	abandonTimeout = time.Second
 )
 
@@ -131,10 +132,9 @@ func (s *supervisor) awaitStart(ctx context.Context, permit *os.File, idle bool,
 			}
 		}).Stop()
 	}
-	abandoned, received := make(chan bool, 1), make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { abandoned <- s.abandon(permit, received) })
+	abandoned := make(chan bool, 1)
+	stop := context.AfterFunc(ctx, func() { abandoned <- s.abandon(permit) })
 	kind, body, err := receiveMessage(s.reader)
-	close(received)
 	if !stop() {
 		if <-abandoned {
 			return 0, fmt.Errorf("start a process: %w", context.Cause(ctx))
@@ -142,6 +142,7 @@ func (s *supervisor) awaitStart(ctx context.Context, permit *os.File, idle bool,
 		if err != nil {
 			return 0, ErrAbandoned
 		}
+		_ = s.conn.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
 		return 0, ErrLost
@@ -170,16 +171,12 @@ func (s *supervisor) startResult(kind byte, body []byte) (pid int, err error) {
 
 // abandon reports whether it has taken the permit of a start. If the supervisor has it already, it
 // has abandonTimeout to reply.
-func (s *supervisor) abandon(permit *os.File, received <-chan struct{}) bool {
+func (s *supervisor) abandon(permit *os.File) bool {
 	if TakePermit(permit) {
 		_ = s.conn.Close()
 		return true
 	}
-	select {
-	case <-received:
-	case <-time.After(abandonTimeout):
-		_ = s.proc.Kill()
-	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(abandonTimeout))
 	return false
 }
 
