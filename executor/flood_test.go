@@ -22,7 +22,7 @@ import (
 
 // floodSize is the size of the output of flooding tools, on each stream.
 func floodSize() int64 {
-	return soakreport.Count[int64](2<<30, 128<<20)
+	return soakreport.Size(2<<30, 128<<20)
 }
 
 // memoryWatch is a sink that records the peak of used memory.

@@ -24,11 +24,11 @@ var escapeStyles = []string{
 	"fork-chain", "vfork", "sibling", "threads", "leader-thread-exit", "subreaper", "deep", "tree", "undumpable",
 }
 
-// published is the number of timeouts of each style in docs/evidence.
-// With it and the concurrency below a whole `make soak` takes about two hours on two cores.
-const published = 500
+// timeouts is the number of timeouts of each style in a whole soak. With it and the concurrency
+// below that takes more than two hours on two cores.
+const timeouts = 500
 
-// grace is the time between TERM and KILL: the default at the published counts, else short.
+// grace is the time between TERM and KILL: the default in a soak, else short.
 func grace() time.Duration {
 	if soaking {
 		return 2 * time.Second
@@ -70,7 +70,7 @@ func eachStyle(t *testing.T, p *testEnv, styles []string) {
 		t.Run(style, func(t *testing.T) {
 			r := soakreport.Rand(t)
 			s, dockerLeaves := newEscapeRow(t, p.name, style)
-			runConcurrently(rounds(published), func() func() {
+			runConcurrently(rounds(timeouts), func() func() {
 				if after := time.Duration(r.IntN(40000)) * time.Microsecond; after < 8*time.Millisecond {
 					return func() { escapeAnyTime(t, p, style, after, s) }
 				}
@@ -141,20 +141,20 @@ func timedOut(t *testing.T, c *runningCall, style string) (left []int) {
 	return left
 }
 
-// compareWithDockerExec returns the number of processes that each call by `docker exec` leaves, at
-// the published counts only.
+// compareWithDockerExec returns the number of processes that each call by `docker exec` leaves, in a
+// soak only.
 func compareWithDockerExec(t *testing.T, p *testEnv, style string) string {
 	t.Helper()
 	if !soaking || p.box == nil {
 		return "-"
 	}
-	const calls = 10
+	calls := soakreport.Count(10, 0)
 	other := newTestContainer(t, "docker exec", containerSpec{image: debian, copies: calls})
 	left := 0
 	for range calls {
 		left += dockerExec(t, other, style)
 	}
-	return fmt.Sprintf("%.1f", float64(left)/calls)
+	return fmt.Sprintf("%.1f", float64(left)/float64(calls))
 }
 
 // dockerExec starts the tool, ends the client by TERM and after the grace by KILL, and counts the

@@ -95,7 +95,7 @@ func TestFlood(t *testing.T) {
 		for range rounds(200) {
 			flood(r.Int64N(2 << 20))()
 		}
-		big := soakreport.Count[int64](2<<30, 64<<20)
+		big := soakreport.Size(2<<30, 64<<20)
 		row := newBytesRow(t, p.name, "both streams at once", big)
 		flood(big / 8)() // buffers and heap as they are in use
 		row.grown, row.took = growth(t, flood(big))
@@ -108,7 +108,7 @@ func TestFlood(t *testing.T) {
 
 // Writes of a single byte are all counted (CA-01).
 func TestByteWritesAreCounted(t *testing.T) {
-	n := soakreport.Count[int64](10_000_000, 20_000)
+	n := soakreport.Size(10_000_000, 20_000)
 	forEachEnv(t, containerSpec{user: "vscode"}, func(t *testing.T, p *testEnv) {
 		row := newBytesRow(t, p.name, "writes of one byte", n)
 		row.grown, row.took = growth(t, func() {

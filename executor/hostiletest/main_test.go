@@ -62,16 +62,13 @@ var supervisorProgram = sync.OnceValues(func() (string, error) {
 
 var soaking = soakreport.Enabled()
 
-// rounds returns the number of repetitions. published is that of `make soak`.
-func rounds(published int) int {
-	switch {
-	case soaking:
-		return published
-	case testing.Short():
-		return 4
-	default:
-		return min(20, published)
+// rounds returns the number of repetitions. full is that of a whole soak.
+func rounds(full int) int {
+	brief := min(20, full)
+	if testing.Short() {
+		brief = 4
 	}
+	return soakreport.Count(full, brief)
 }
 
 // eventually fails the test unless ok becomes true within limit.

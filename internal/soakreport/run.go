@@ -19,10 +19,22 @@ import (
 // Enabled reports whether the tests run at their published counts, as `make soak` runs them.
 func Enabled() bool { return os.Getenv("DRAY_TEST_SOAK") == "1" }
 
-// Count returns published if the tests run at their published counts, and otherwise brief.
-func Count[T any](published, brief T) T {
+// Count returns the number of repetitions: in a soak DRAY_TEST_SOAK_SHARE percent of full, at least
+// one, and all of them without that variable; otherwise brief.
+func Count(full, brief int) int {
+	if !Enabled() {
+		return brief
+	}
+	if share, err := strconv.Atoi(os.Getenv("DRAY_TEST_SOAK_SHARE")); err == nil {
+		return max(full*share/100, 1)
+	}
+	return full
+}
+
+// Size returns the size of one repetition: full in a soak, otherwise brief.
+func Size(full, brief int64) int64 {
 	if Enabled() {
-		return published
+		return full
 	}
 	return brief
 }

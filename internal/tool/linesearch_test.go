@@ -135,7 +135,7 @@ func TestNewLinePatternRefuses(t *testing.T) {
 // A line of any length (a gigabyte in the soak) needs the memory of maxLine. Its beginning is
 // searched, and the lines around it keep their numbers.
 func TestLineSearch_LineWithoutEnd(t *testing.T) {
-	size := soakreport.Count[int64](1<<30, 1<<26)
+	size := soakreport.Size(1<<30, 1<<26)
 	endless := io.MultiReader(strings.NewReader("first needle\n"),
 		io.LimitReader(repeated("needle and more "), size), strings.NewReader("\nlast needle"))
 	p, err := newLinePattern("needle")
