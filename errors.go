@@ -50,6 +50,7 @@ const (
 	CodePathInvalid          Code = "path_invalid"
 	CodePathTooDeep          Code = "path_too_deep"
 	CodeOutputInvalid        Code = "output_invalid"
+	CodeApprovalRequired     Code = "approval_required"
 	CodeLimitExceeded        Code = "limit_exceeded"
 	CodeDiskFull             Code = "disk_full"
 	CodeAgentLost            Code = "agent_lost"

@@ -296,7 +296,7 @@ func reasonForCode(code Code) Reason {
 	switch code {
 	case CodeExecutableNotFound, CodeNotExecutable, CodeBadCwd, CodeBadUser, CodeLimitExceeded:
 		return ReasonStartFailed
-	case CodeDenied, CodeWorkspaceUntrusted:
+	case CodeDenied, CodeWorkspaceUntrusted, CodeApprovalRequired:
 		return ReasonDenied
 	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict,
 		CodeUnknownTool, CodeSyncRefused, CodeConflict:

@@ -31,6 +31,8 @@ type Tool struct {
 	Results []string
 	// InWorkspace makes the workspace folder the working directory of every call.
 	InWorkspace bool
+	// Capabilities are what the tool declares about its effects.
+	Capabilities ToolCapabilities
 	// Idempotent reports whether repeating a call has no further effect.
 	Idempotent bool
 	// AcceptsStdin reports whether a call may bring a stdin or a terminal.
@@ -43,6 +45,40 @@ type Tool struct {
 	CheckInput func(input json.RawMessage) error
 	// Run executes a call in call.Environment.
 	Run ExecutorFunc
+}
+
+// ToolCapabilities are what a tool declares about its effects (RT-05). dray reports them, and
+// denies calls of tools that need an approval; it does not restrict what a process does.
+type ToolCapabilities struct {
+	// ReadOnly says that the tool changes nothing, Network that it uses the network, Unsafe that it
+	// can do anything that its user can.
+	ReadOnly, Network, Unsafe bool
+	// HumanApprovalRequired denies each call that no human has approved.
+	HumanApprovalRequired bool
+	// Writes are patterns of the files that the tool writes.
+	Writes []string
+}
+
+// MarshalJSON encodes the form of the configuration: a list of words and of {"writes": [...]}.
+func (c ToolCapabilities) MarshalJSON() ([]byte, error) {
+	list := []any{}
+	for _, word := range []struct {
+		name string
+		set  bool
+	}{
+		{"read_only", c.ReadOnly},
+		{"network", c.Network},
+		{"unsafe", c.Unsafe},
+		{"human_approval_required", c.HumanApprovalRequired},
+	} {
+		if word.set {
+			list = append(list, word.name)
+		}
+	}
+	if len(c.Writes) > 0 {
+		list = append(list, map[string][]string{"writes": c.Writes})
+	}
+	return json.Marshal(list)
 }
 
 // RunTool is the innermost Executor: it runs the tool of a call.

@@ -26,3 +26,18 @@ func TestJSONPointer(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Capabilities have the form of the configuration (RT-05).
+func TestToolCapabilitiesJSON(t *testing.T) {
+	for want, c := range map[string]dray.ToolCapabilities{
+		`[]`:            {},
+		`["read_only"]`: {ReadOnly: true},
+		`["network","unsafe","human_approval_required",{"writes":["a/**"]}]`: {
+			Network: true, Unsafe: true, HumanApprovalRequired: true, Writes: []string{"a/**"},
+		},
+	} {
+		if got, err := json.Marshal(c); err != nil || string(got) != want {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
+	}
+}

@@ -268,6 +268,7 @@ type Tool struct {
 	Cwd string
 	// SuccessCodes are the exit codes of a call that succeeded, from 0 to 255; empty is 0.
 	SuccessCodes []int
+	Capabilities Capabilities
 	// Idempotent says that repeating a call has no further effect.
 	Idempotent bool
 	// InputSchema and OutputSchema are JSON objects with the keys and numbers of the file; nil if the
@@ -289,6 +290,13 @@ type Tool struct {
 	Results []string
 	// RewriteText is the default of rewrite_text for calls of the tool.
 	RewriteText bool
+}
+
+// Capabilities are what a tool declares about its effects. ReadOnly excludes Unsafe and Writes.
+type Capabilities struct {
+	ReadOnly, Network, Unsafe, HumanApprovalRequired bool
+	// Writes are patterns of the files that the tool writes.
+	Writes []string
 }
 
 // Trust lists what may be built without asking.

@@ -103,6 +103,34 @@ func (r valueReader) argv(v value) []string {
 	return argv
 }
 
+// capabilityWords are the capabilities without a value.
+var capabilityWords = []string{"read_only", "network", "unsafe", "human_approval_required"}
+
+func (d *decoder) capabilities(v value) Capabilities {
+	d.recordOrigin(v)
+	var c Capabilities
+	if v.shape != list {
+		d.addValue(v, v.kindMismatch("a list of capabilities"), "write for instance [read_only]")
+		return c
+	}
+	for _, item := range v.items {
+		if item.shape == object {
+			d.object(item, writesKeys, &c)
+			continue
+		}
+		word := d.choice(item, capabilityWords...)
+		c.ReadOnly = c.ReadOnly || word == "read_only"
+		c.Network = c.Network || word == "network"
+		c.Unsafe = c.Unsafe || word == "unsafe"
+		c.HumanApprovalRequired = c.HumanApprovalRequired || word == "human_approval_required"
+	}
+	if c.ReadOnly && (c.Unsafe || len(c.Writes) > 0) {
+		d.addValue(v, "says that the tool is read_only and that it changes something",
+			"remove read_only, or unsafe and writes")
+	}
+	return c
+}
+
 // maxExitCode is the largest exit code of a process.
 const maxExitCode = 255
 

@@ -161,6 +161,11 @@ var (
 	}
 )
 
+// capabilitiesSchema is a list of words and of an object with the written files.
+var capabilitiesSchema = arrayOf(&schema{AnyOf: []*schema{
+	enumOf(capabilityWords...), objectOf(writesKeys, "writes"),
+}})
+
 // environmentSchema is a word or an object with the required container.
 var environmentSchema = &schema{AnyOf: []*schema{
 	enumOf("auto", "host", "required", "container", "preferred"), objectOf(specificKeys, "specific"),

@@ -114,36 +114,37 @@ func (k valueKind) asSecret() valueKind {
 
 // The kinds of values. The patterns use the common subset of ECMAScript and RE2.
 var (
-	textKind        = kindOf(pattern(`^[^\x00]*$`), (*decoder).argument)
-	lineKind        = kindOf(pattern(`^[^\x00-\x1f\x7f]*$`), (*decoder).singleLineText)
-	absPathKind     = kindOf(pathPattern(`^/[^\x00]*$`), (*decoder).path)
-	pathKind        = kindOf(pathPattern(`^[^\x00]+$`), (*decoder).relativePath)
-	rootPattern     = pathPattern(`^/[^\x00]*[^/\x00][^\x00]*$`)
-	mappingRootKind = kindOf(rootPattern, (*decoder).mappingRoot)
-	sandboxRootKind = kindOf(rootPattern, (*decoder).sandboxRoot)
-	programKind     = kindOf(pathPattern(`^([^/~\\\x00]*|/[^\x00]*)$`), (*decoder).program)
-	addressKind     = kindOf(pattern(addressPattern), (*decoder).engineHost)
-	variableKind    = kindOf(pattern(`^[^=\x00-\x1f\x7f]+$`), (*decoder).variableName)
-	labelKind       = kindOf(pattern(`^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`), (*decoder).label)
-	nameKind        = kindOf(pattern(namePattern), (*decoder).containerRef)
-	targetKind      = kindOf(pathPattern(targetPattern), (*decoder).routingTarget)
-	denyKind        = kindOf(denySchema, (*decoder).denyPattern)
-	sizeKind        = kindOf(sizeSchema, (*decoder).size)
-	durationKind    = kindOf(durationSchema, (*decoder).duration)
-	positiveKind    = kindOf(positiveSchema, (*decoder).positive)
-	leaseKind       = kindOf(positiveSchema, (*decoder).lease)
-	userKind        = kindOf(userSchema, (*decoder).userName)
-	tcpKind         = kindOf(tcpSchema, (*decoder).tcpAddress)
-	booleanKind     = kindOf(&schema{Type: "boolean"}, (*decoder).boolean)
-	jsonSchemaKind  = kindOf(&schema{Type: "object"}, (*decoder).jsonObject)
-	transportKind   = choiceKind[Transport]("auto", "socket", "stdio", "engine")
-	toolNameKind    = kindOf(toolNameSchema, (*decoder).toolName)
-	argvKind        = kindOf(argvSchema, (*decoder).argv)
-	environmentKind = kindOf(environmentSchema, (*decoder).environment)
-	toolTimeoutKind = kindOf(positiveSchema, (*decoder).toolTimeout)
-	exitCodesKind   = kindOf(exitCodesSchema, (*decoder).exitCodes)
-	mappingsKind    = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).
-			mappings)
+	textKind         = kindOf(pattern(`^[^\x00]*$`), (*decoder).argument)
+	lineKind         = kindOf(pattern(`^[^\x00-\x1f\x7f]*$`), (*decoder).singleLineText)
+	absPathKind      = kindOf(pathPattern(`^/[^\x00]*$`), (*decoder).path)
+	pathKind         = kindOf(pathPattern(`^[^\x00]+$`), (*decoder).relativePath)
+	rootPattern      = pathPattern(`^/[^\x00]*[^/\x00][^\x00]*$`)
+	mappingRootKind  = kindOf(rootPattern, (*decoder).mappingRoot)
+	sandboxRootKind  = kindOf(rootPattern, (*decoder).sandboxRoot)
+	programKind      = kindOf(pathPattern(`^([^/~\\\x00]*|/[^\x00]*)$`), (*decoder).program)
+	addressKind      = kindOf(pattern(addressPattern), (*decoder).engineHost)
+	variableKind     = kindOf(pattern(`^[^=\x00-\x1f\x7f]+$`), (*decoder).variableName)
+	labelKind        = kindOf(pattern(`^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`), (*decoder).label)
+	nameKind         = kindOf(pattern(namePattern), (*decoder).containerRef)
+	targetKind       = kindOf(pathPattern(targetPattern), (*decoder).routingTarget)
+	denyKind         = kindOf(denySchema, (*decoder).denyPattern)
+	sizeKind         = kindOf(sizeSchema, (*decoder).size)
+	durationKind     = kindOf(durationSchema, (*decoder).duration)
+	positiveKind     = kindOf(positiveSchema, (*decoder).positive)
+	leaseKind        = kindOf(positiveSchema, (*decoder).lease)
+	userKind         = kindOf(userSchema, (*decoder).userName)
+	tcpKind          = kindOf(tcpSchema, (*decoder).tcpAddress)
+	booleanKind      = kindOf(&schema{Type: "boolean"}, (*decoder).boolean)
+	jsonSchemaKind   = kindOf(&schema{Type: "object"}, (*decoder).jsonObject)
+	transportKind    = choiceKind[Transport]("auto", "socket", "stdio", "engine")
+	toolNameKind     = kindOf(toolNameSchema, (*decoder).toolName)
+	argvKind         = kindOf(argvSchema, (*decoder).argv)
+	environmentKind  = kindOf(environmentSchema, (*decoder).environment)
+	toolTimeoutKind  = kindOf(positiveSchema, (*decoder).toolTimeout)
+	capabilitiesKind = kindOf(capabilitiesSchema, (*decoder).capabilities)
+	exitCodesKind    = kindOf(exitCodesSchema, (*decoder).exitCodes)
+	mappingsKind     = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).
+				mappings)
 	allowedHostKind   = kindOf(pattern(hostPattern), (*decoder).allowedHost)
 	allowedOriginKind = kindOf(pattern(originPattern), (*decoder).allowedOrigin)
 	tokensKind        = namedKind(mapOf(&schema{
@@ -193,6 +194,9 @@ var (
 				"output) and of synced files",
 		},
 	}
+	writesKeys = settingDefs{
+		{"writes", listKind(textKind), "", "patterns of the files that the tool writes"},
+	}
 	specificKeys = settingDefs{{"specific", nameKind, "", "name of a container under containers"}}
 	toolKeys     = settingDefs{
 		{
@@ -220,6 +224,11 @@ var (
 			"success_codes", exitCodesKind, "",
 			"exit codes of calls that succeeded; default `[0]`",
 		},
+		{
+			"capabilities", capabilitiesKind, "",
+			"effects that the tool declares: a list of `read_only`, `network`, `unsafe`, " +
+				"`human_approval_required` and `{writes: [PATTERN]}`",
+		},
 		{"idempotent", booleanKind, "", "repeating a call has no further effect"},
 		{"input_schema", jsonSchemaKind, "", "JSON Schema of the input; default: any object"},
 		{"output_schema", jsonSchemaKind, "", "JSON Schema of the output, for `output: json`"},
@@ -238,7 +247,6 @@ var (
 			"rewrite_text", booleanKind, "",
 			"rewrite container paths in its output to the caller's paths",
 		},
-		{key: "capabilities"},
 	}
 )
 

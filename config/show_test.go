@@ -97,11 +97,11 @@ routing: {plans: {p: {override: c, fallback: c, budget: {calls: 1, wall: 1s, byt
 devcontainer: {local_env: {A: b}}
 containers: {c: {workspace: /w, config: x, service: s, mappings: [{host: /a, container: /b}]}, d: {label: a=b}, e: {id: i}}
 tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}, timeout: 1s, mapping: none, results: [r], rewrite_text: true,
-  stdin: none, env: {TOKEN: hunter2}, cwd: workspace, success_codes: [0, 1], idempotent: true}]
+  stdin: none, env: {TOKEN: hunter2}, cwd: workspace, capabilities: [network, {writes: [out/**]}], success_codes: [0, 1], idempotent: true}]
 `}.mustLoad(t)
 	replace := strings.NewReplacer("containers.c.label", "containers.d.label", "containers.c.id",
 		"containers.e.id", "containers.c.mappings", "containers.c.mappings[0].host",
-		"tools.environment", "tools[0].environment", "tools.env", "tools[0].env.TOKEN", "tools.success_codes", "tools[0].success_codes[1]", "tools.", "tools[0].",
+		"tools.environment", "tools[0].environment", "tools.env", "tools[0].env.TOKEN", "tools.capabilities", "tools[0].capabilities.writes", "tools.success_codes", "tools[0].success_codes[1]", "tools.", "tools[0].",
 		"devcontainer.local_env", "devcontainer.local_env.A",
 		"routing.plans.p.budget", "routing.plans.p.budget.wall")
 	got := shown(t, everything)

@@ -3,6 +3,7 @@ package features
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -207,4 +208,42 @@ func documentedTools(t *testing.T) string {
 	_, block, _ := strings.Cut(string(page), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
 	return block
+}
+
+// A tool that requires the approval of a human is denied on the host and in a container, with a
+// record, and nothing of it runs (RT-05).
+func TestApprovalIsRequired(t *testing.T) {
+	needsEngine(t)
+	root := newDir(t)
+	writeFiles(t, root, map[string]string{"app/.devcontainer.json": withImages(`{"image": "BUSYBOX"}`)})
+	d := startDaemon(t, strings.ReplaceAll(`
+host: {roots: [ROOT]}
+trust: {workspaces: [ROOT/app]}
+tools: [{name: deploy, argv: [touch, deployed], capabilities: [network, human_approval_required]}]
+`, "ROOT", root))
+	t.Cleanup(func() { removeContainers(t, root+"/app") })
+	for _, environment := range []string{"host", "container"} {
+		body := map[string]any{
+			"tool": "deploy", "workspace": root + "/app", "environment": environment,
+		}
+		a, err := d.call(t.Context(), "", body)
+		if err != nil || a.status != 200 || a.at("/status") != "failed" || a.at("/reason") != "denied" ||
+			a.at("/error/code") != "approval_required" || a.at("/route/environment") != environment {
+			t.Errorf("%v: %s", err, a.raw)
+		}
+		a, err = d.ask(t.Context(), http.MethodPost, "/v1/route", body)
+		if err != nil || a.at("/error/code") != "approval_required" {
+			t.Errorf("the route of the call: %v: %s", err, a.raw)
+		}
+	}
+	if exists(root + "/app/deployed") {
+		t.Error("the tool ran")
+	}
+	if ids, err := containersOf(t.Context(), root+"/app"); err != nil || len(ids) > 0 {
+		t.Errorf("containers were started: %v, %v", ids, err)
+	}
+	a, err := d.ask(t.Context(), http.MethodGet, "/v1/tools/deploy", nil)
+	if got := fmt.Sprint(a.at("/capabilities")); err != nil || got != "[network human_approval_required]" {
+		t.Errorf("capabilities %s, %v", got, err)
+	}
 }

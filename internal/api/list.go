@@ -198,16 +198,19 @@ type toolReply struct {
 	RewriteText  bool             `json:"rewrite_text,omitzero" doc:"Whether the paths in its text are rewritten in calls without rewrite_text."`
 	Timeout      float64          `json:"timeout_seconds,omitzero" doc:"The tool's own timeout. Default: the configured one."`
 	Stdin        bool             `json:"stdin" doc:"Whether a call may have a stdin."`
+	Capabilities json.RawMessage  `json:"capabilities" doc:"A list of read_only, network, unsafe, human_approval_required and {writes: [patterns]}."`
 	InWorkspace  bool             `json:"in_workspace,omitzero" doc:"Whether every call works in the workspace folder, whatever its cwd."`
 	Idempotent   bool             `json:"idempotent,omitzero" doc:"Whether repeating a call has no further effect."`
 }
 
 func newToolReply(t *dray.Tool) toolReply {
+	capabilities, _ := json.Marshal(t.Capabilities) // words and texts always have a JSON form
 	return toolReply{
 		Name: t.Name, Description: t.Description, InputSchema: t.InputSchema,
 		OutputSchema: t.OutputSchema, Environment: t.Environment, Mapping: t.Mapping,
 		Results: t.Results, RewriteText: t.RewriteText, Timeout: t.Timeout.Seconds(),
-		Stdin: t.AcceptsStdin, InWorkspace: t.InWorkspace, Idempotent: t.Idempotent,
+		Stdin: t.AcceptsStdin, Capabilities: capabilities, InWorkspace: t.InWorkspace,
+		Idempotent: t.Idempotent,
 	}
 }
 

@@ -60,6 +60,7 @@ var statusByCode = map[dray.Code]int{
 	dray.CodePathInvalid:          http.StatusBadRequest,
 	dray.CodePathTooDeep:          http.StatusBadRequest,
 	dray.CodeWorkspaceUntrusted:   http.StatusForbidden,
+	dray.CodeApprovalRequired:     http.StatusForbidden,
 	dray.CodeContainerFailed:      http.StatusBadGateway,
 	dray.CodeContainerUnavailable: http.StatusServiceUnavailable,
 	dray.CodeEngineUnavailable:    http.StatusServiceUnavailable,

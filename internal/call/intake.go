@@ -104,6 +104,9 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 		routeErr = in.Budgets.Check(ctx, inv.Context.PlanID)
 	}
 	if routeErr == nil {
+		routeErr = checkApproval(tool)
+	}
+	if routeErr == nil {
 		routeErr = in.check(ctx, route, inv, tool)
 	}
 	return route, routeErr, nil
@@ -144,6 +147,9 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 	if err := in.Access.checkCall(ctx, p); err != nil {
 		return nil, err
 	}
+	if p.RouteErr == nil {
+		p.RouteErr = checkApproval(tool)
+	}
 	err := p.RouteErr
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
 		err = in.check(ctx, p.Route, inv, tool)
@@ -154,6 +160,16 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 	default:
 		return p, nil
 	}
+}
+
+// checkApproval refuses a tool whose calls need an approval, wherever they run (RT-05).
+func checkApproval(tool *dray.Tool) error {
+	if !tool.Capabilities.HumanApprovalRequired {
+		return nil
+	}
+	return dray.Errorf(dray.CodeApprovalRequired,
+		"tool %s requires that a human approves each call, and nobody can approve one yet", tool.Name).
+		WithHint("run the program yourself, or remove human_approval_required from the tool")
 }
 
 // check returns the error with which a call could not start where its route leads.

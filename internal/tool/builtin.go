@@ -39,11 +39,26 @@ func (r *Registry) builtins() ([]*definition, error) {
 		r.sync,
 	}
 	for _, d := range all {
+		d.Capabilities = builtinCapabilities[d.Name]
 		if err := d.describe(); err != nil {
 			return nil, fmt.Errorf("built-in tool %s: %w", d.Name, err)
 		}
 	}
 	return all, nil
+}
+
+// builtinCapabilities are the effects of the built-in tools.
+var builtinCapabilities = map[string]dray.ToolCapabilities{
+	"exec":       {Network: true, Unsafe: true},
+	"shell":      {Network: true, Unsafe: true},
+	"read_file":  {ReadOnly: true},
+	"list_dir":   {ReadOnly: true},
+	"glob":       {ReadOnly: true},
+	"grep":       {ReadOnly: true},
+	"stat":       {ReadOnly: true},
+	"write_file": {Writes: []string{"**"}},
+	"edit_file":  {Writes: []string{"**"}},
+	"sync":       {Writes: []string{"**"}},
 }
 
 // describe sets the description and the schemas of a built-in tool from its embedded file.

@@ -135,7 +135,8 @@ func commandTool(t config.Tool) (dray.Tool, tool.Command) {
 		Name: t.Name, Description: t.Description, InputSchema: t.InputSchema,
 		OutputSchema: t.OutputSchema, Timeout: t.Timeout, Mapping: dray.MappingMode(t.Mapping),
 		RewriteText: t.RewriteText, Results: t.Results, InWorkspace: t.Cwd == "workspace",
-		Idempotent: t.Idempotent, Environment: dray.Requirement{
+		Idempotent: t.Idempotent, Capabilities: dray.ToolCapabilities(t.Capabilities),
+		Environment: dray.Requirement{
 			Kind: dray.RequirementKind(t.Environment), Container: t.Container,
 		},
 	}

@@ -119,7 +119,8 @@ func exitOfCode(code dray.Code) int {
 	switch code {
 	case dray.CodeInvalidRequest, dray.CodeInvalidInput:
 		return exitUsage
-	case dray.CodeDenied, dray.CodeUnauthorized, dray.CodeWorkspaceUntrusted:
+	case dray.CodeDenied, dray.CodeUnauthorized, dray.CodeWorkspaceUntrusted,
+		dray.CodeApprovalRequired:
 		return exitDenied
 	case dray.CodeNotFound, dray.CodeUnknownTool, dray.CodeContainerNotFound,
 		dray.CodeWorkspaceNotFound, dray.CodeNoDevcontainer:

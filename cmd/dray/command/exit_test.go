@@ -62,7 +62,7 @@ func TestExitCodes(t *testing.T) {
 func TestEveryCodeHasAnExitCode(t *testing.T) {
 	byExitCode := map[int]string{
 		exitUsage:  "invalid_request invalid_input",
-		exitDenied: "denied unauthorized workspace_untrusted",
+		exitDenied: "denied unauthorized workspace_untrusted approval_required",
 		exitNotFound: "not_found unknown_tool container_not_found workspace_not_found " +
 			"no_devcontainer",
 		exitFailed: "forbidden_host forbidden_origin method_not_allowed conflict too_large " +
