@@ -68,7 +68,10 @@ type Diagnostic struct {
 }
 
 // String returns two lines: the problem and, indented, the suggestion.
-func (m Diagnostic) String() string {
+func (m Diagnostic) String() string { return m.Summary() + "\n    " + m.Suggestion }
+
+// Summary returns the origin, the key, the value and the problem.
+func (m Diagnostic) Summary() string {
 	what := m.Problem
 	if m.Value != "" {
 		what = m.Value + " " + what
@@ -76,7 +79,7 @@ func (m Diagnostic) String() string {
 	if m.Key != "" {
 		what = m.Key + ": " + what
 	}
-	return fmt.Sprintf("%s: %s\n    %s", m.Origin, what, m.Suggestion)
+	return fmt.Sprintf("%s: %s", m.Origin, what)
 }
 
 // SortDiagnostics sorts problems by their origins.

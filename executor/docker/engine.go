@@ -130,6 +130,20 @@ func (e *Engine) Name(ctx context.Context) (string, error) {
 	return e.name, nil
 }
 
+// Components returns the versions of the engine's parts by name, such as runc. An engine reports
+// only some of them.
+func (e *Engine) Components(ctx context.Context) (map[string]string, error) {
+	v, err := e.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return nil, e.unavailable("get its version", err)
+	}
+	parts := make(map[string]string, len(v.Components))
+	for _, c := range v.Components {
+		parts[c.Name] = c.Version
+	}
+	return parts, nil
+}
+
 // unavailable returns the error of a request that the engine did not answer.
 func (e *Engine) unavailable(doing string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

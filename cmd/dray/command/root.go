@@ -77,8 +77,9 @@ state directory, and start it if it is not running.
 	root.PersistentFlags().StringVar(&a.config, "config", "",
 		"configuration `file` (default: $DRAY_CONFIG, ~/.config/dray/config.yaml)")
 	root.AddCommand(newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newSync(a),
-		newWorkspace(a), newContainer(a), newAudit(a), newConfig(a), newServe(a), newStatus(a),
-		newPs(a), newCancel(a), newReload(a), newStop(a), newVersion(a), newCompletion(a))
+		newWorkspace(a), newContainer(a), newAudit(a), newConfig(a), newDoctor(a),
+		newServe(a), newStatus(a), newPs(a), newCancel(a), newReload(a), newStop(a), newVersion(a),
+		newCompletion(a))
 	addHelp(root)
 	// a group of commands cannot be run by itself, so its usage line is left out
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
