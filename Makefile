@@ -56,13 +56,21 @@ soak: ready ## Everything that needs long, at published counts; writes docs/evid
 setup: ## Get this machine ready: compiler, engine, devcontainer CLI, images, Robot Framework
 	@scripts/setup
 
+.PHONY: install
+install: ## Install bin/dray, its systemd user units and completions below PREFIX (/usr/local)
+	@PREFIX="$(PREFIX)" scripts/install
+
+.PHONY: uninstall
+uninstall: ## Remove what make install has installed below PREFIX
+	@PREFIX="$(PREFIX)" scripts/install uninstall
+
 .PHONY: clean
 clean: ## Remove what the build made; .tools stays
 	rm -rf bin executor/agentbin/bin/dray-agent-*
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: ready
 ready: setup

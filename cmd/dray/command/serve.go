@@ -107,7 +107,7 @@ const closingGrace = 100 * time.Millisecond
 // serviceRunner runs a service on its socket until a signal, or until it is idle for long enough.
 type serviceRunner struct {
 	svc    service
-	socket net.Listener
+	socket *unixsock.Listener
 	tcp    net.Listener // nil if none is configured
 	path   string
 	drain  time.Duration
@@ -220,7 +220,9 @@ func (h *serviceRunner) shutdownWhenIdle(ctx context.Context) bool {
 	if !waitIdle(ctx, h.svc, h.idle) {
 		return false
 	}
-	_ = os.Remove(h.path) // ours: the state directory is locked until the listener is closed
+	if !h.socket.Inherited {
+		_ = os.Remove(h.path) // ours: the state directory is locked until the listener is closed
+	}
 	return waitIdle(ctx, h.svc, closingGrace)
 }
 

@@ -28,7 +28,8 @@ const probeTimeout = 2 * time.Second
 
 // Listen opens the socket at path and creates a missing directory with mode 0700. It replaces a
 // stale socket and fails with conflict if a daemon listens on it. The lock file path.lock
-// serializes daemons that start at the same time.
+// serializes daemons that start at the same time. If systemd has passed the socket to this process
+// (sd_listen_fds), Listen uses that, and fails with conflict if it is another one.
 //
 // Only the user of this process, root and the uids in users may connect. The connection of another
 // user is closed before anything is read, and reported to refused. With users the socket gets the
@@ -46,7 +47,11 @@ func Listen(ctx context.Context, path string, users []uint32, refused func(uid u
 	if err != nil {
 		return nil, err
 	}
-	l, err := open(ctx, path)
+	l, err := inherited(path)
+	fromManager := l != nil
+	if err == nil && !fromManager {
+		l, err = open(ctx, path)
+	}
 	if err == nil && len(users) > 0 {
 		if err = share(path); err != nil {
 			_ = l.Close()
@@ -57,7 +62,9 @@ func Listen(ctx context.Context, path string, users []uint32, refused func(uid u
 		return nil, err
 	}
 	allowed := append([]uint32{uint32(os.Geteuid()), 0}, users...) //nolint:gosec // a uid
-	return &Listener{UnixListener: l, lock: lock, allowed: allowed, refused: refused}, nil
+	return &Listener{
+		UnixListener: l, Inherited: fromManager, lock: lock, allowed: allowed, refused: refused,
+	}, nil
 }
 
 // share lets all users connect, of whom Accept refuses most.
@@ -166,6 +173,10 @@ func removeStale(ctx context.Context, path string) error {
 // Listener accepts the connections of its users.
 type Listener struct {
 	*net.UnixListener
+	// Inherited means that the service manager owns the socket: it exists before and after this
+	// process, and Close does not remove it.
+	Inherited bool
+
 	lock    *os.File
 	allowed []uint32 // uids
 	refused func(uid uint32)
