@@ -125,8 +125,16 @@ type Metadata struct {
 	// QueuedMS is how long the call waited for a slot, in milliseconds. It is a part of the duration,
 	// but does not count towards the timeout.
 	QueuedMS float64 `json:"queued_ms,omitzero"`
+	// Retries are the attempts before the last one, which failed because of the container or engine.
+	Retries []FailedAttempt `json:"retries,omitempty"`
 	// Warnings are deviations from what the caller may expect.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// FailedAttempt is an attempt of a call that was repeated.
+type FailedAttempt struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
 }
 
 // ContainerMetadata describes the container that a call ran in. The audit log stores it as JSON.

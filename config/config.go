@@ -27,6 +27,8 @@ type Config struct {
 	// ToolDirs are directories whose files *.yaml have more tools, absolute and clean.
 	ToolDirs []string
 	Trust    Trust
+	Retry    Retry
+	Breaker  Breaker
 
 	origins map[string]Origin
 	options Options
@@ -298,6 +300,28 @@ type Capabilities struct {
 	// Writes are patterns of the files that the tool writes.
 	Writes []string
 }
+
+// Retry configures the attempts of calls of idempotent tools.
+type Retry struct {
+	// Attempts is the maximum number, from 1 to 10.
+	Attempts int
+	// Budget is the maximum time from the first failure until a later attempt has started, above 0.
+	Budget time.Duration
+}
+
+// Breaker configures the circuit breakers of containers.
+type Breaker struct {
+	// Failures is the number of calls in a row that fail before a breaker opens, at least 1.
+	Failures int
+	// Open is how long calls are refused then, above 0.
+	Open time.Duration
+}
+
+// Maximums that detect a mistyped number.
+const (
+	maxRetryAttempts   = 10
+	maxBreakerFailures = 1_000_000
+)
 
 // Trust lists what may be built without asking.
 type Trust struct {

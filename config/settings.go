@@ -391,6 +391,21 @@ var settings = append(settingDefs{
 		"directories whose files `*.yaml` have more tools, in lists like `tools`",
 	},
 	{
+		"retry.attempts", countKind(1, maxRetryAttempts), "3",
+		"maximum number of attempts of a call of an idempotent or read-only tool, if the container " +
+			"or the engine fails",
+	},
+	{
+		"retry.budget", positiveKind, "30s",
+		"maximum time from the first failure until a later attempt has started its process",
+	},
+	{
+		"breaker.failures", countKind(1, maxBreakerFailures), "5",
+		"number of calls in a row that fail because of the container or the engine, after which calls " +
+			"to the container are refused",
+	},
+	{"breaker.open", positiveKind, "30s", "how long they are refused before one call tries again"},
+	{
 		"trust.workspaces", listKind(absPathKind), "",
 		"directories that are trusted with any configuration",
 	},
@@ -400,7 +415,7 @@ var settings = append(settingDefs{
 func unsupportedSettings() settingDefs {
 	keys := []string{
 		"audit.on_failure", "audit.keep", "audit.redact.patterns", "audit.redact.env",
-		"retry.attempts", "retry.budget", "breaker.failures", "breaker.open", "policy.approval_lifetime",
+		"policy.approval_lifetime",
 	}
 	var unsupported settingDefs
 	for _, key := range keys {

@@ -18,6 +18,8 @@ type ContainerState struct {
 	State State  `json:"state"`
 	// Workspace is the folder that the container belongs to, if any.
 	Workspace string `json:"workspace,omitzero"`
+	// Breaker is the state of the circuit breaker of its calls.
+	Breaker BreakerState `json:"breaker,omitzero" enum:"closed,open,half_open"`
 }
 
 // Containers returns the configured containers by their names, and the containers of workspaces
@@ -41,6 +43,10 @@ func (m *Manager) Containers(ctx context.Context) ([]ContainerState, error) {
 				Name: c.Name, ID: c.ID, State: m.workspaceState(ctx, c, containers), Workspace: folder,
 			})
 		}
+	}
+	for i := range list {
+		c := &list[i]
+		c.Breaker = m.cfg.Breakers.State(c.Name, c.ID, c.Workspace)
 	}
 	return list, nil
 }

@@ -60,6 +60,7 @@ func newFixture(t *testing.T, cfg Config) fixture {
 	cfg.UpTimeout = cmp.Or(cfg.UpTimeout, 30*time.Minute)
 	cfg.State = cmp.Or(cfg.State, t.TempDir())
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	cfg.Breakers = NewBreakers(5, 30*time.Second, log)
 	engine, err := docker.NewEngine(docker.EndpointConfig{}, docker.Options{
 		Lease: 30 * time.Second, Transport: docker.TransportAuto, RunDir: filepath.Join(cfg.State,
 			"run"), Version: "test", Log: log,

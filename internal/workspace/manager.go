@@ -80,6 +80,8 @@ type Config struct {
 	UpTimeout time.Duration
 	// Record records a change of state in the audit log.
 	Record func(context.Context, Transition) error
+	// Breakers are those of the calls. Their states are listed.
+	Breakers *Breakers
 }
 
 // Manager provides the containers of workspaces. It implements Provider and is safe for concurrent
@@ -239,6 +241,8 @@ type Info struct {
 	Folder  string `json:"folder"`
 	State   State  `json:"state"`
 	Trusted bool   `json:"trusted"`
+	// Breaker is the state of the circuit breaker of its calls.
+	Breaker BreakerState `json:"breaker,omitzero" enum:"closed,open,half_open"`
 	// Container is the full id of its container, if there is one.
 	Container string `json:"container,omitempty"`
 	// Outdated is true if the container was created from an earlier configuration.
@@ -295,7 +299,19 @@ func (m *Manager) describe(ctx context.Context, loc devcontainer.Location, found
 	if info.State == Failed {
 		info.Failure = found.last.Message
 	}
+	info.Breaker = m.breakerState(loc.Workspace)
 	return info
+}
+
+// breakerState returns the state of the breaker of a workspace, under any name of its container.
+func (m *Manager) breakerState(folder string) BreakerState {
+	names := []string{folder}
+	for name, n := range m.cfg.Named {
+		if n.Workspace == folder {
+			names = append(names, name)
+		}
+	}
+	return m.cfg.Breakers.State(names...)
 }
 
 // folder returns the folder with an id. An absolute path is returned as it is.

@@ -40,6 +40,7 @@ type daemon struct {
 	calls        *call.Registry
 	server       *api.Server
 	workspaces   *workspace.Manager
+	breakers     *workspace.Breakers
 	environments workspace.Environments
 	engine       *docker.Engine
 	pool         *process.Pool
@@ -162,8 +163,10 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	state := string(cfg.State)
 	trust := trust.NewStore(state, cfg.Trust.Workspaces,
 		workspace.NewCompose(d.pool, state, d.engine.Env(), cfg.Devcontainer.LocalEnv))
+	d.breakers = workspace.NewBreakers(cfg.Breaker.Failures, cfg.Breaker.Open, log)
 	d.workspaces = workspace.New(workspace.Config{
-		Named: namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
+		Breakers: d.breakers,
+		Named:    namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
 		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,
 		Record: func(ctx context.Context, t workspace.Transition) error {
 			return d.audit.RecordEvent(ctx, audit.KindContainer, t)
@@ -186,10 +189,12 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 }
 
 // newExecutor returns the layers of a call, the outermost first: admission, budget, audit log,
-// record, deadline, environment and the tool itself.
+// record, deadline, breaker, retries, environment and the tool itself.
 func (d *daemon) newExecutor(cfg *config.Config) dray.Executor {
 	inEnvironment := d.environments.Executor(dray.RunTool, d.admission.Acquire)
-	bounded := executor.Deadline(inEnvironment, executor.Timeouts{
+	retries := workspace.Retries{Attempts: cfg.Retry.Attempts, Budget: cfg.Retry.Budget}
+	guarded := d.breakers.Executor(retries.Executor(inEnvironment))
+	bounded := executor.Deadline(guarded, executor.Timeouts{
 		Default: cfg.Limits.Timeout, Max: cfg.Limits.MaxTimeout,
 	})
 	return d.admission.Executor(d.budgets.Executor(d.audit.Executor(call.Recorded(bounded))))

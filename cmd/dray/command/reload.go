@@ -18,6 +18,7 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/workspace"
 )
 
 func newReload(a *app) *cobra.Command {
@@ -49,7 +50,7 @@ Applied without a restart: ` + strings.Join(reloadable, ", ") + `.`,
 var reloadable = []string{
 	"limits.timeout", "limits.max_timeout", "limits.idle_timeout", "limits.grace",
 	"routing.override", "routing.fallback", "routing.plans", "tools",
-	"tool_dirs",
+	"tool_dirs", "retry.attempts", "retry.budget",
 }
 
 // generation is what calls get from one configuration. It never changes: a reload makes a new one,
@@ -72,9 +73,9 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 		return nil, err
 	}
 	intake := &call.Intake{
-		Tools: tools, Router: rules, Environments: d.environments, Access: d.access,
-		Budgets:    d.budgets,
-		MaxTimeout: cfg.Limits.MaxTimeout,
+		Tools: tools, Router: rules, Access: d.access, Budgets: d.budgets,
+		Environments: workspace.Checker{Environments: d.environments, Breakers: d.breakers},
+		MaxTimeout:   cfg.Limits.MaxTimeout,
 	}
 	return &generation{
 		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg),
