@@ -34,7 +34,7 @@ agents:
 ##@ Prove
 
 .PHONY: test
-test: ready ## All tests: vet, Go with race detector and engine, features, fuzz targets, Robot Framework
+test: ready ## All tests: vet, Go with race detector and engine, features, fuzz targets, OpenAPI fuzzer, Robot Framework
 	@scripts/test $(SUITES)
 
 .PHONY: check
@@ -53,7 +53,7 @@ soak: ready ## Everything that needs long, at published counts; writes docs/evid
 ##@ Keep
 
 .PHONY: setup
-setup: ## Get this machine ready: compiler, engine, devcontainer CLI, images, Robot Framework
+setup: ## Get this machine ready: compiler, engine, devcontainer CLI, images, Robot Framework, schemathesis
 	@scripts/setup
 
 .PHONY: install

@@ -104,7 +104,7 @@ func (g guard) admit(w http.ResponseWriter, r *http.Request) (_ *http.Request, h
 		h.Set("Access-Control-Allow-Origin", origin)
 		h.Set("Vary", "Origin")
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
-			h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST")
+			h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE")
 			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID, Range")
 			w.WriteHeader(http.StatusNoContent)
 			return r, true, nil

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
@@ -194,10 +195,20 @@ func (q *bodyQuota) Read(p []byte) (int, error) {
 
 func (q *bodyQuota) release() { q.total.Add(-q.read) }
 
-// checkQuery refuses unknown and repeated query parameters. An empty one counts as absent.
-func checkQuery(r *http.Request, known []string) error {
+// checkQuery refuses unknown and repeated query parameters. An empty text counts as absent; numbers
+// and words of a list must not be empty.
+func checkQuery(r *http.Request, params []*huma.Param) error {
 	if r.URL.RawQuery == "" {
 		return nil
+	}
+	var known, texts []string
+	for _, p := range params {
+		if p.In == "query" {
+			known = append(known, p.Name)
+		}
+		if p.Schema.Type == huma.TypeString && p.Schema.Enum == nil && p.Schema.Format == "" {
+			texts = append(texts, p.Name)
+		}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -213,6 +224,9 @@ func checkQuery(r *http.Request, known []string) error {
 			return invalid("", "unknown query parameter %q", validate.Quote(name)).WithHint("%s", hint)
 		case len(values) > 1:
 			return invalid("", "the query parameter %s is repeated", name).WithHint("send it once")
+		case values[0] == "" && !slices.Contains(texts, name):
+			return invalid("", "the query parameter %s is empty", name).
+				WithHint("write its value, or leave it out")
 		}
 	}
 	return nil

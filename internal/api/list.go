@@ -24,6 +24,13 @@ const (
 	maxLabelParam = 1281 // bytes of label: a name of 256, a colon and a value of 1024
 )
 
+// allReasons are the reasons that a list can be filtered by.
+var allReasons = []dray.Reason{
+	dray.ReasonExited, dray.ReasonSignalled, dray.ReasonTimeout, dray.ReasonIdleTimeout,
+	dray.ReasonCancelled, dray.ReasonStartFailed, dray.ReasonDenied, dray.ReasonInvalid,
+	dray.ReasonUnavailable, dray.ReasonInterrupted, dray.ReasonOutputLimit, dray.ReasonOOM,
+}
+
 // lists serves the pages of the audit log.
 type lists struct {
 	calls  *call.Registry
@@ -87,10 +94,7 @@ func parseListQuery(values url.Values) (audit.Query, error) {
 	q := audit.Query{
 		Status: validate.OneOf(&v, "status", dray.Status(values.Get("status")),
 			dray.StatusQueued, dray.StatusRunning, dray.StatusSucceeded, dray.StatusFailed),
-		Reason: validate.OneOf(&v, "reason", dray.Reason(values.Get("reason")),
-			dray.ReasonExited, dray.ReasonSignalled, dray.ReasonTimeout, dray.ReasonIdleTimeout,
-			dray.ReasonCancelled, dray.ReasonStartFailed, dray.ReasonDenied, dray.ReasonInvalid,
-			dray.ReasonUnavailable, dray.ReasonInterrupted, dray.ReasonOutputLimit, dray.ReasonOOM),
+		Reason: validate.OneOf(&v, "reason", dray.Reason(values.Get("reason")), allReasons...),
 		Environment: validate.OneOf(&v, "environment", dray.EnvironmentKind(values.Get("environment")),
 			dray.KindHost, dray.KindContainer),
 		Container: validate.ContainerName(&v, "container", values.Get("container")),

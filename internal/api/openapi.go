@@ -38,6 +38,7 @@ func (s *Server) register() error {
 		api.Adapter().Handle(&op.Operation, s.adaptHandler(op))
 	}
 	fixSchemas(schemas)
+	addEventSchemas(schemas.Map())
 	var err error
 	if s.openapi, err = json.Marshal(api.OpenAPI()); err != nil {
 		return fmt.Errorf("encode the OpenAPI document: %w", err)
@@ -57,7 +58,7 @@ func (s *Server) adaptHandler(op *operation) func(huma.Context) {
 		r, w := humago.Unwrap(ctx)
 		var err error
 		if strict {
-			err = checkQuery(r, op.queries)
+			err = checkQuery(r, op.Parameters)
 		}
 		if err == nil {
 			err = op.handle(w, r)
@@ -88,7 +89,6 @@ func schemaName(t reflect.Type, hint string) string {
 type operation struct {
 	huma.Operation
 	handle  handler
-	queries []string // names of the query parameters
 	schemas huma.Registry
 }
 
@@ -107,9 +107,6 @@ func (o *operation) param(in, name, what, kind string) *operation {
 	o.Parameters = append(o.Parameters, &huma.Param{
 		Name: name, In: in, Required: in == "path", Description: what, Schema: &huma.Schema{Type: kind},
 	})
-	if in == "query" {
-		o.queries = append(o.queries, name)
-	}
 	return o
 }
 
@@ -121,18 +118,31 @@ func (o *operation) path(name, what string, values ...any) *operation {
 	return o
 }
 
-func (o *operation) query(name, what string) *operation {
-	return o.param("query", name, what, huma.TypeString)
+// query adds a parameter of the query. With values it is one of them.
+func (o *operation) query(name, what string, values ...any) *operation {
+	o.param("query", name, what, huma.TypeString).lastSchema().Enum = values
+	return o
 }
 
-func (o *operation) number(name, what string) *operation {
-	return o.param("query", name, what, huma.TypeInteger)
+func (o *operation) time(name, what string) *operation {
+	o.param("query", name, what, huma.TypeString).lastSchema().Format = "date-time"
+	return o
+}
+
+// pattern adds a regular expression to the parameter that was added last.
+func (o *operation) pattern(expr string) *operation {
+	o.lastSchema().Pattern = expr
+	return o
+}
+
+func (o *operation) number(name, what string, least, most int) *operation {
+	schema := o.param("query", name, what, huma.TypeInteger).lastSchema()
+	schema.Minimum, schema.Maximum = new(float64(least)), new(float64(most))
+	return o
 }
 
 func (o *operation) wait(what string) *operation {
-	schema := o.number("wait_ms", what).lastSchema()
-	schema.Minimum, schema.Maximum = new(0.0), new(float64(maxWait.Milliseconds()))
-	return o
+	return o.number("wait_ms", what, 0, int(maxWait.Milliseconds()))
 }
 
 // accepts adds a request body of the type of v. A body of bytes is optional.
@@ -150,15 +160,21 @@ func (o *operation) returns(status int, what string, v any) *operation {
 
 // returnsPage adds the parameters and the response of a list with pages.
 func (o *operation) returnsPage(v any) *operation {
-	return o.number("limit", "1 to 1000; default 50.").
+	return o.number("limit", "1 to 1000; default 50.", 1, maxLimit).
 		query("cursor", "The next_cursor of the previous page.").returns(200, "A page.", v)
 }
 
-// streams adds that the response 200 may be a stream of events.
+// streams adds that the response 200 may be a stream of events, each of which has the schema.
 func (o *operation) streams() *operation {
-	for _, media := range []string{mediaSSE, mediaNDJSON} {
-		o.Responses["200"].Content[media] = &huma.MediaType{Schema: text()}
-	}
+	content := o.Responses["200"].Content
+	content[mediaSSE] = &huma.MediaType{Schema: refTo("ServerSentEvent")}
+	content[mediaNDJSON] = &huma.MediaType{Schema: refTo("Event")}
+	return o
+}
+
+// also adds a media type to a response.
+func (o *operation) also(status int, media string) *operation {
+	o.Responses[strconv.Itoa(status)].Content[media] = o.content([]byte{})[mediaBytes]
 	return o
 }
 
@@ -238,6 +254,11 @@ func fixSchemas(schemas huma.Registry) {
 				Properties: map[string]*huma.Schema{"specific": text()},
 			},
 		},
+	}
+	all["SignalRequest"].Properties["signal"] = signalSchema()
+	all["CallRequest"].Properties["input"] = &huma.Schema{
+		Type: huma.TypeObject, AdditionalProperties: true,
+		Description: "An object that the tool's input schema accepts. Default: {}.",
 	}
 	delete(all, "Survivors")
 	delete(all, "Requirement")

@@ -121,6 +121,14 @@ func TestDocumentMatchesBodies(t *testing.T) {
 		"context":{"plan_id":"p"},"local_env":{"A":"b"}}`)
 	good["SyncReply"] = startSync(t, withReport(&manifest, nil)).
 		do("POST", "/v1/sync", string(good["SyncRequest"])).body
+	const ndjson = "Accept: application/x-ndjson"
+	stream := string(d.do("POST", "/v1/invocations", callBody, ndjson).body) +
+		string(d.do("POST", "/v1/workspaces/app/up", "", ndjson).body)
+	for i, line := range strings.Split(strings.TrimSpace(stream), "\n") {
+		if err := check("Event", []byte(line)); err != nil || !strings.Contains(line, `"at":"20`) {
+			t.Errorf("event %d: %v\n%s", i, err, line)
+		}
+	}
 	for schema, body := range good {
 		if err := check(schema, body); err != nil {
 			t.Errorf("%s: %v\n%s", schema, err, body)

@@ -351,8 +351,6 @@ var refusals = []refused{
 	{"mcp", "POST", "/mcp", "{}", nil, 404, dray.CodeNotFound, "", ""},
 	{"no such call to signal", "POST", "/v1/invocations/" + someID + "/signal", `{"signal":15}`, nil, 404, dray.CodeNotFound, "", ""},
 	{"no such call to resize", "POST", "/v1/invocations/" + someID + "/resize", `{"columns":1,"rows":1}`, nil, 404, dray.CodeNotFound, "", ""},
-	{"rebuild", "POST", "/v1/workspaces/app/rebuild", "{}", nil, 404, dray.CodeNotFound, "", ""},
-	{"containers", "GET", "/v1/containers", "", nil, 404, dray.CodeNotFound, "", ""},
 
 	{
 		"method", "DELETE", "/v1/invocations", "", nil, 405, dray.CodeMethodNotAllowed, "",

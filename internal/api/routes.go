@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -42,7 +43,8 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 	output := &outputs{finder: find, captures: s.cfg.Captures, fail: s.fail}
 	lists := &lists{calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access}
 	onCall := func(method, path, id string, h handler, summary string) *operation {
-		return op(method+" /v1/invocations/{id}"+path, id, h, summary).path("id", "The invocation's id.")
+		return op(method+" /v1/invocations/{id}"+path, id, h, summary).
+			path("id", "The invocation's id.")
 	}
 	return []*operation{
 		op("POST /v1/invocations", "start-invocation", calls.start,
@@ -63,25 +65,27 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			"Get the events of a call after a sequence number: "+eventlog.State+", "+eventlog.Progress+
 				", "+eventlog.Stdout+", "+eventlog.Stderr+", "+eventlog.End+
 				". Each has at, its time (RFC 3339). Some minutes after the end only the end event is left.").
-			number("after", "The last sequence number that the client has.").
+			number("after", "The last sequence number that the client has.", 0, math.MaxInt32).
 			param("header", "Last-Event-ID", "As after; it takes precedence.", huma.TypeString).
+			pattern("^[0-9]{1,9}$").
 			returns(200, "The events.", nil).streams().
 			returns(204, "There are no events after that one.", nil),
 		onCall("GET", "/output/{stream}", "read-output", output.read,
 			"Get the captured bytes of a stream, or a range of them.").
 			path("stream", "stdout or stderr.", "stdout", "stderr").
 			query("rewritten", "true: the stream with rewritten paths; auto: that stream if a path was "+
-				"rewritten, else the raw one; false (default): the raw stream.").
+				"rewritten, else the raw one; false (default): the raw stream.",
+				"true", "auto", "false").
 			param("header", "Range", "Bytes, as in RFC 9110.", huma.TypeString).
 			returns(200, "The bytes.", []byte{}).
-			returns(206, "A range of them.", []byte{}),
+			returns(206, "A range of them, or several.", []byte{}).also(206, "multipart/byteranges"),
 		onCall("POST", "/stdin", "write-stdin", control.writeStdin,
 			"Write to the stdin of a call that was started with stdin_open. A body of up to 256 KiB is "+
 				"written completely or not at all. A larger one requires an offset and is written in "+
 				"chunks. The status 429 means that the tool does not read.").
 			number("offset", "The number of bytes of stdin before these. Bytes that were written before "+
-				"are skipped. Default: the end.").
-			number("eof", "1 closes stdin after these bytes.").accepts([]byte{}).
+				"are skipped. Default: the end.", 0, math.MaxInt32).
+			number("eof", "1 closes stdin after these bytes.", 0, 1).accepts([]byte{}).
 			returns(200, "The number of bytes written so far.", stdinReply{}),
 		onCall("POST", "/resize", "resize-terminal", control.resize,
 			"Change the size of the terminal of a call that was started with tty. The request waits "+
@@ -103,17 +107,17 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 		op("GET /v1/invocations", "list-invocations", lists.list,
 			"List the invocations that the caller may see, newest first: its own; root and the daemon's "+
 				"user may see all.").
-			query("tool", "A tool's name.").
-			query("status", "queued, running, succeeded or failed.").
-			query("reason", "Why the call ended.").
-			query("environment", "host or container.").
-			query("container", "A container's name or id.").
+			query("tool", "A tool's name.").pattern(namePattern+"|^$").
+			query("status", "The status.", "queued", "running", "succeeded", "failed").
+			query("reason", "Why the call ended.", reasons()...).
+			query("environment", "Where it ran.", "host", "container").
+			query("container", "A container's name or id.").pattern(namePattern+"|^$").
 			query("plan_id", "The plan of the call's context.").
 			query("session_id", "The session of the call's context.").
 			query("label", "A label of the call's context, as NAME:VALUE.").
 			query("principal", "Who started the call.").
-			query("since", "Started at this time or later (RFC 3339).").
-			query("until", "Started before this time (RFC 3339).").
+			time("since", "Started at this time or later (RFC 3339).").
+			time("until", "Started before this time (RFC 3339).").
 			query("q", "Text to search for.").
 			returnsPage(page{}),
 		op("GET /v1/audit/files", "list-changed-files", lists.changes,
@@ -136,6 +140,7 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		return op(route, string(a)+"-workspace", ws.run(a), summary+orStream+
 			"its progress, and the workspace with the end event.").
 			path("id", "An id of the list, or the host directory with its slashes percent-encoded.").
+			pattern("^([A-Za-z0-9][A-Za-z0-9._-]*|/.*)$").
 			returns(200, "The workspace afterwards; or progress.", workspace.Info{}).streams()
 	}
 	action := func(a workspace.Action, summary string) *operation {
@@ -158,7 +163,7 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		op("GET /v1/tools", "list-tools", about.tools, "List all tools with their schemas.").
 			returns(200, "The tools by name.", listReply[toolReply]{}),
 		op("GET /v1/tools/{name}", "get-tool", about.tool, "Get a tool.").
-			path("name", "The tool's name, compared exactly.").
+			path("name", "The tool's name, compared exactly.").pattern(namePattern).
 			returns(200, "The tool.", toolReply{}),
 		op("GET /v1/status", "status", about.status, "Get the state of the daemon.").
 			returns(200, "The state.", Status{}),

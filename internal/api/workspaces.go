@@ -68,13 +68,19 @@ func (h *workspaces) check(r *http.Request, action workspace.Action, id string) 
 	return h.access.CheckWorkspace(r.Context(), who, folder)
 }
 
-// listContainers responds with the containers that calls can name.
+// listContainers responds with the containers that calls of the caller can name.
 func (h *workspaces) listContainers(w http.ResponseWriter, r *http.Request) error {
 	all, err := h.manager.Containers(r.Context())
 	if err != nil {
 		return err
 	}
-	return reply(w, listReply[workspace.ContainerState]{all})
+	mine := []workspace.ContainerState{}
+	for _, c := range all {
+		if h.access.CheckWorkspace(r.Context(), principal(r), c.Workspace) == nil {
+			mine = append(mine, c)
+		}
+	}
+	return reply(w, listReply[workspace.ContainerState]{mine})
 }
 
 // run returns the handler of an action.
