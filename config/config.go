@@ -232,6 +232,9 @@ type Container struct {
 	ID string
 	// Label is key=value.
 	Label string
+	// User and Folder, if not empty, replace the user and the working directory of calls.
+	User   string
+	Folder string
 	// Mappings take precedence over those of the container's mounts.
 	Mappings []Mapping
 }

@@ -175,6 +175,8 @@ var (
 		{"service", lineKind, "", "service of the workspace's compose file"},
 		{"id", nameKind, "", "full id or name"},
 		{"label", labelKind, "", "label of one container, `key=value`"},
+		{"user", lineKind, "", "user of calls; default: the `remoteUser`, else the container's"},
+		{"folder", absPathKind, "", "working directory of calls in the container"},
 		{"mappings", mappingsKind, "", "additional mappings, which take precedence over its mounts"},
 	}
 	mappingKeys = settingDefs{

@@ -203,6 +203,21 @@ func (w fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
 	return []workspace.Info{{ID: "app", Folder: "/home/me/app", State: workspace.Stopped}}, nil
 }
 
+func (fakeWorkspaces) Register(_ context.Context, name string, reg workspace.Registration,
+) (workspace.ContainerState, error) {
+	if reg.ID == "taken" {
+		return workspace.ContainerState{}, dray.Errorf(dray.CodeConflict, "taken").WithHint("another")
+	}
+	return workspace.ContainerState{Name: name, ID: reg.ID + reg.Label, State: workspace.Running}, nil
+}
+
+func (fakeWorkspaces) Unregister(name string) error {
+	if name != "db" {
+		return dray.Errorf(dray.CodeNotFound, "no container is registered as %q", name).WithHint("ls")
+	}
+	return nil
+}
+
 func (w fakeWorkspaces) Containers(context.Context) ([]workspace.ContainerState, error) {
 	return []workspace.ContainerState{{Name: "db", ID: "0123", State: workspace.Running}}, nil
 }

@@ -78,6 +78,8 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[listReply[workspace.Info]](): "WorkspaceList",
 
 	reflect.TypeFor[workspace.ContainerState]():            "Container",
+	reflect.TypeFor[workspace.Registration]():              "ContainerRegistration",
+	reflect.TypeFor[workspace.Mapping]():                   "ContainerMapping",
 	reflect.TypeFor[listReply[workspace.ContainerState]](): "ContainerList",
 }
 

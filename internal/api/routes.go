@@ -157,6 +157,15 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		op("GET /v1/containers", "list-containers", ws.listContainers,
 			"List the containers that calls can name.").
 			returns(200, "All of them.", listReply[workspace.ContainerState]{}),
+		op("POST /v1/containers/{name}", "register-container", ws.register,
+			"Give a container that dray did not make a name, which stays after a restart.").
+			path("name", "The name that calls use.").
+			accepts(workspace.Registration{}).
+			returns(200, "The container. It need not exist yet.", workspace.ContainerState{}),
+		op("DELETE /v1/containers/{name}", "unregister-container", ws.unregister,
+			"Remove a name that POST gave. The container stays.").
+			path("name", "The name.").
+			returns(200, "The name is removed.", struct{}{}),
 		action(workspace.ActionTrust, "Trust the current devcontainer configuration of a workspace."),
 		op("POST /v1/paths", "map-paths", ws.mapPaths, "Map paths between host and container.").
 			accepts(pathsRequest{}).returns(200, "The paths, in order.", pathsReply{}),

@@ -105,6 +105,10 @@ type Tools interface {
 type Workspaces interface {
 	List(ctx context.Context) ([]workspace.Info, error)
 	Containers(ctx context.Context) ([]workspace.ContainerState, error)
+	// Register gives a container a name, Unregister removes it.
+	Register(ctx context.Context, name string, reg workspace.Registration,
+	) (workspace.ContainerState, error)
+	Unregister(name string) error
 	// Run performs an action on the workspace with the given id or absolute host directory, and
 	// returns its state afterwards.
 	Run(ctx context.Context, action workspace.Action, id string,

@@ -83,6 +83,30 @@ func (h *workspaces) listContainers(w http.ResponseWriter, r *http.Request) erro
 	return reply(w, listReply[workspace.ContainerState]{mine})
 }
 
+// register gives a container a name.
+func (h *workspaces) register(w http.ResponseWriter, r *http.Request) error {
+	var reg workspace.Registration
+	if err := h.bodies.decode(w, r, &reg); err != nil {
+		return err
+	}
+	state, err := h.manager.Register(r.Context(), r.PathValue("name"), reg)
+	if err != nil {
+		return err
+	}
+	return reply(w, state)
+}
+
+// unregister removes a name.
+func (h *workspaces) unregister(w http.ResponseWriter, r *http.Request) error {
+	if err := h.bodies.decodeOptional(w, r, &struct{}{}); err != nil {
+		return err
+	}
+	if err := h.manager.Unregister(r.PathValue("name")); err != nil {
+		return err
+	}
+	return reply(w, struct{}{})
+}
+
 // run returns the handler of an action.
 func (h *workspaces) run(action workspace.Action) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {

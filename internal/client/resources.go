@@ -159,6 +159,33 @@ func (c *Client) Containers(ctx context.Context) (Reply[Page[Container]], error)
 	return get[Page[Container]](ctx, c, "/v1/containers", nil)
 }
 
+// Registration names a container that dray did not make, by its id or name or by a label.
+type Registration struct {
+	ID       string    `json:"id,omitzero"`
+	Label    string    `json:"label,omitzero"`
+	Mappings []Mapping `json:"mappings,omitempty"`
+	User     string    `json:"user,omitzero"`
+	Folder   string    `json:"folder,omitzero"`
+}
+
+// Mapping maps a directory of the host to one of a container.
+type Mapping struct {
+	Host      string `json:"host"`
+	Container string `json:"container"`
+}
+
+// Register gives a container a name.
+func (c *Client) Register(ctx context.Context, name string, reg Registration,
+) (Reply[Container], error) {
+	return post[Container](ctx, c, "/v1/containers/"+url.PathEscape(name), reg)
+}
+
+// Unregister removes a name that Register gave.
+func (c *Client) Unregister(ctx context.Context, name string) (Reply[struct{}], error) {
+	path := "/v1/containers/" + url.PathEscape(name)
+	return exchange[struct{}](ctx, c, http.MethodDelete, path, nil)
+}
+
 // upEvent is a line of the response. The last one contains the workspace or the error.
 type upEvent struct {
 	Name      string         `json:"event"`

@@ -38,6 +38,8 @@ type Rules struct {
 	Plans map[string]PlanRules
 	// Containers maps the configured names to their workspaces, which may be empty.
 	Containers map[string]string
+	// IsRegistered reports whether a container was given a name while the daemon runs. It may be nil.
+	IsRegistered func(name string) bool
 }
 
 // PlanRules are the rules of one plan.
@@ -90,7 +92,7 @@ func (r Rules) resolve(s source) (target, error) {
 		return target{}, malformed(s)
 	}
 	workspace, ok := r.Containers[s.value]
-	if !ok {
+	if !ok && (r.IsRegistered == nil || !r.IsRegistered(s.value)) {
 		return target{}, dray.Errorf(dray.CodeContainerNotFound,
 			"%s names container %q, which is not configured", s.where, s.value).
 			WithHint("%s", r.known())

@@ -147,13 +147,13 @@ func (m *Manager) lookupCached(ctx context.Context, req request) dray.Environmen
 	return entry.env
 }
 
-// fingerprint changes with the configuration, the recorded trust and the location of the
-// repository.
+// fingerprint changes with the configuration, the registrations, the recorded trust and the
+// location of the repository.
 func (m *Manager) fingerprint(ctx context.Context, req request) (string, error) {
-	named := m.cfg.Named[req.name]
+	named, _ := m.named(req.name)
 	var trust unix.Stat_t // zero if nothing was trusted yet
 	_ = unix.Stat(filepath.Join(m.cfg.State, "trust.json"), &trust)
-	text := fileTimes(nil, &trust)
+	text := fileTimes(fmt.Appendf(nil, "%d;", m.registered.generation.Load()), &trust)
 	folder := cmp.Or(req.workspace, named.Workspace)
 	if folder == "" {
 		return string(text), nil

@@ -3,8 +3,6 @@ package workspace
 import (
 	"cmp"
 	"context"
-	"maps"
-	"slices"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/devcontainer"
@@ -22,15 +20,15 @@ type ContainerState struct {
 	Breaker BreakerState `json:"breaker,omitzero" enum:"closed,open,half_open"`
 }
 
-// Containers returns the configured containers by their names, and the containers of workspaces
-// that have none.
+// Containers returns the configured and registered containers by their names, and the containers of
+// workspaces that have no name.
 func (m *Manager) Containers(ctx context.Context) ([]ContainerState, error) {
 	containers, err := m.engine.List(ctx, devcontainer.LabelFolder, "")
 	if err != nil {
 		return nil, err
 	}
 	list, named := []ContainerState{}, map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(m.cfg.Named)) {
+	for _, name := range m.names() {
 		c, err := m.namedState(ctx, name, containers)
 		if err != nil {
 			return nil, err
@@ -56,9 +54,8 @@ func (m *Manager) Containers(ctx context.Context) ([]ContainerState, error) {
 func (m *Manager) namedState(ctx context.Context, name string,
 	containers []devcontainer.ContainerInfo,
 ) (ContainerState, error) {
-	state := ContainerState{
-		Name: name, State: Discovered, Workspace: m.cfg.Named[name].Workspace,
-	}
+	n, _ := m.named(name)
+	state := ContainerState{Name: name, State: Discovered, Workspace: n.Workspace}
 	req := request{name: name}
 	loc, err := m.locate(ctx, req)
 	if err != nil {

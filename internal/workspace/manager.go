@@ -63,6 +63,8 @@ type Named struct {
 	// Label is key=value.
 	Label    string
 	Mappings []dray.Mount
+	// User and Folder, if not empty, replace the user and the working directory of calls.
+	User, Folder string
 }
 
 // Config is the configuration of a Manager.

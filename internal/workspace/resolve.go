@@ -29,6 +29,8 @@ type resolver struct {
 	log      *zap.Logger
 	tracker  *tracker
 	changing *locationLocks
+
+	registered *registrations
 }
 
 func newResolver(cfg Config, engine Engine, store *trust.Store, log *zap.Logger,
@@ -37,18 +39,21 @@ func newResolver(cfg Config, engine Engine, store *trust.Store, log *zap.Logger,
 		cfg: cfg, engine: engine, trust: store, log: log,
 		tracker:  &tracker{record: cfg.Record, states: map[devcontainer.Location]State{}},
 		changing: &locationLocks{locks: map[devcontainer.Location]chan struct{}{}},
+
+		registered: openRegistrations(cfg.State, log),
 	}
 }
 
 // byWorkspace reports whether a request is for the container of a workspace, which may be brought
 // up. Any other is for an existing container.
 func (r *resolver) byWorkspace(req request) bool {
-	return req.name == "" || r.cfg.Named[req.name].Workspace != ""
+	named, _ := r.named(req.name)
+	return req.name == "" || named.Workspace != ""
 }
 
 // locate returns the configuration that a request is for, the zero Location without a workspace.
 func (r *resolver) locate(ctx context.Context, req request) (devcontainer.Location, error) {
-	named := r.cfg.Named[req.name]
+	named, _ := r.named(req.name)
 	folder := cmp.Or(req.workspace, named.Workspace)
 	if named.Workspace != "" && !sameFolder(ctx, folder, named.Workspace) {
 		return devcontainer.Location{}, dray.Errorf(dray.CodeRouteConflict,
@@ -90,7 +95,7 @@ func (r *resolver) locationOf(ctx context.Context, folder string) (devcontainer.
 func (r *resolver) findNamed(ctx context.Context, req request, loc devcontainer.Location,
 ) (devcontainer.ContainerInfo, error) {
 	ref := req.name
-	if named, ok := r.cfg.Named[req.name]; ok {
+	if named, ok := r.named(req.name); ok {
 		ref = named.ID
 		if named.Label != "" {
 			var err error
@@ -188,7 +193,8 @@ func (r *resolver) findLabelled(ctx context.Context, name, label string) (string
 // `up` did not start is not started.
 func (r *resolver) findService(ctx context.Context, c devcontainer.ContainerInfo, name string,
 ) (devcontainer.ContainerInfo, error) {
-	service, project := r.cfg.Named[name].Service, c.Label(devcontainer.LabelComposeProject)
+	named, _ := r.named(name)
+	service, project := named.Service, c.Label(devcontainer.LabelComposeProject)
 	if service == "" || c.Label(devcontainer.LabelComposeService) == service {
 		return c, nil
 	}
@@ -268,10 +274,11 @@ func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
 	if res.User == "root" && c.User == "" {
 		res.User = "" // the engine's default, uid 0, which needs no name in /etc/passwd
 	}
+	named, _ := r.named(req.name)
 	return agent.Spec{
-		User: res.User, WorkspaceFolder: res.WorkspaceFolder, RemoteEnv: res.RemoteEnv,
+		User: cmp.Or(named.User, res.User), RemoteEnv: res.RemoteEnv,
 		Probe: string(res.Probe), ConfigHash: res.ConfigHash, Mounts: r.mounts(ctx, req, c, res.Mounts),
-		Warnings: warnings,
+		WorkspaceFolder: cmp.Or(named.Folder, res.WorkspaceFolder), Warnings: warnings,
 	}, trust, nil
 }
 
@@ -293,12 +300,12 @@ func (r *resolver) mounts(ctx context.Context, req request, c devcontainer.Conta
 // container. If several configured names match it, the name in the call alone counts.
 func (r *resolver) mappings(ctx context.Context, req request, c devcontainer.ContainerInfo,
 ) []dray.Mount {
-	if named, ok := r.cfg.Named[req.name]; ok {
+	if named, ok := r.named(req.name); ok {
 		return named.Mappings
 	}
 	var all []dray.Mount
-	for _, name := range slices.Sorted(maps.Keys(r.cfg.Named)) {
-		if named := r.cfg.Named[name]; len(named.Mappings) > 0 && r.matchesNamed(ctx, named, c) {
+	for _, name := range r.names() {
+		if named, _ := r.named(name); len(named.Mappings) > 0 && r.matchesNamed(ctx, named, c) {
 			all = append(all, named.Mappings...)
 		}
 	}

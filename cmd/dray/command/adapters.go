@@ -89,7 +89,7 @@ func namedContainers(cfg *config.Config) map[string]workspace.Named {
 	for name, c := range cfg.Containers {
 		n := workspace.Named{
 			Workspace: c.Workspace, Config: c.Config, Service: c.Service, ID: c.ID,
-			Label: c.Label,
+			Label: c.Label, User: c.User, Folder: c.Folder,
 		}
 		for _, m := range c.Mappings {
 			n.Mappings = append(n.Mappings, dray.Mount{
@@ -170,10 +170,12 @@ func planBudgets(cfg *config.Config) map[string]dray.PlanUsage {
 
 func newRouter(cfg *config.Config,
 	nearest func(ctx context.Context, dir, root string) (folder string, ok bool),
+	isRegistered func(name string) bool,
 ) (*router.Router, error) {
 	rules := router.Rules{
 		Override: cfg.Routing.Override, Fallback: cfg.Routing.Fallback,
 		Plans: map[string]router.PlanRules{}, Containers: map[string]string{},
+		IsRegistered: isRegistered,
 	}
 	for id, p := range cfg.Routing.Plans {
 		rules.Plans[id] = router.PlanRules{Override: p.Override, Fallback: p.Fallback}

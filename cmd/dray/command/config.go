@@ -129,7 +129,7 @@ func checkStart(cfg *config.Config) error {
 
 // checkRouting creates a router.
 func checkRouting(cfg *config.Config) *config.Diagnostic {
-	_, err := newRouter(cfg, devcontainer.Nearest)
+	_, err := newRouter(cfg, devcontainer.Nearest, nil)
 	if err == nil {
 		return nil
 	}

@@ -144,6 +144,21 @@ func (fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
 	}}, nil
 }
 
+func (fakeWorkspaces) Register(_ context.Context, name string, reg workspace.Registration,
+) (workspace.ContainerState, error) {
+	if reg.ID == "taken" {
+		return workspace.ContainerState{}, dray.Errorf(dray.CodeConflict, "taken").WithHint("another")
+	}
+	return workspace.ContainerState{Name: name, ID: reg.ID + reg.Label, State: workspace.Running}, nil
+}
+
+func (fakeWorkspaces) Unregister(name string) error {
+	if name != "db" {
+		return dray.Errorf(dray.CodeNotFound, "no container is registered as %q", name).WithHint("ls")
+	}
+	return nil
+}
+
 func (fakeWorkspaces) Containers(context.Context) ([]workspace.ContainerState, error) {
 	return []workspace.ContainerState{
 		{Name: "app", ID: "c0ffee", State: workspace.Running, Workspace: "/srv/a\x1b[2Jpp"},

@@ -64,7 +64,7 @@ type generation struct {
 
 // newGeneration fails if the tools or the rules of a configuration are invalid.
 func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
-	rules, err := newRouter(cfg, d.workspaces.Nearest)
+	rules, err := newRouter(cfg, d.workspaces.Nearest, d.workspaces.IsRegistered)
 	if err != nil {
 		return nil, err
 	}
