@@ -3,10 +3,16 @@ package tool
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/strictjson"
 )
 
 // Invalid inputs are refused with pointers to the violations (RT-04).
@@ -180,4 +186,49 @@ func readable(name string, input []byte) error {
 		in = &pathInput{}
 	}
 	return read(input, in)
+}
+
+// Decoding and checking a request with 8 times as many members takes about 8 times as much CPU time
+// of this thread, and not 64 times (SE-03).
+func TestInputsWithManyMembers_Linear(t *testing.T) {
+	r := registry(t, command("any", ""))
+	open, _ := r.Get("any")
+	cost := func(members int) time.Duration {
+		var b strings.Builder
+		for i := range members {
+			fmt.Fprintf(&b, `,"k%d":%d`, i, i)
+		}
+		body := []byte(`{"input":{` + b.String()[1:] + `}}`)
+		least := time.Duration(math.MaxInt64)
+		for range 3 {
+			begun := threadTime(t)
+			var req struct {
+				Input json.RawMessage `json:"input"`
+			}
+			if err := strictjson.Decode(body, &req); err != nil {
+				t.Fatal(err)
+			}
+			if err := open.CheckInput(req.Input); err != nil {
+				t.Fatal(err)
+			}
+			least = min(least, threadTime(t)-begun)
+		}
+		return least
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	small, large := cost(20_000), cost(160_000)
+	t.Logf("%v for 20,000 members, %v for 160,000", small, large)
+	if large > 32*small {
+		t.Errorf("8 times as many members take %.1f times as long", float64(large)/float64(small))
+	}
+}
+
+func threadTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(unix.TimevalToNsec(usage.Utime) + unix.TimevalToNsec(usage.Stime))
 }

@@ -22,6 +22,7 @@ type accessDaemon struct {
 	t                   *testing.T
 	state, socket, work string
 	tcp                 string // address
+	pid                 int
 	token, other        string
 }
 
@@ -45,7 +46,8 @@ func startAccessDaemon(t *testing.T) *accessDaemon {
 	settings := fmt.Sprintf(`server: {socket: %s, users: [4711], tcp: 0, tokens: {ci: %s/ci.token},
   allowed_hosts: [localhost, dray.test], allowed_origins: [https://console.test]}
 host: {roots: [%s]}
-`, d.socket, top, d.work)
+tools: [{name: keep, argv: [tee, %s/input], environment: host}]
+`, d.socket, top, d.work, d.work)
 	for _, err := range []error{
 		os.Chmod(top, 0o755), os.Mkdir(d.work, 0o700), os.Chown(d.work, 4711, 4711),
 		os.Mkdir(top+"/foreign", 0o755),
@@ -70,7 +72,7 @@ host: {roots: [%s]}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	d.tcp = readyTCP(t, log)
+	d.pid, d.tcp = cmd.Process.Pid, readyTCP(t, log)
 	text, err := os.ReadFile(d.state + "/token")
 	if err != nil {
 		t.Fatal(err)
