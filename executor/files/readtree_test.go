@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/executortest"
 	"github.com/dray-dev/dray/executor/files"
 )
 
@@ -169,23 +170,8 @@ func TestReadTree_MaxFiles(t *testing.T) {
 
 // A path longer than the kernel's limit ends the tree.
 func TestReadTree_LongPath(t *testing.T) {
-	dir, element := t.TempDir(), strings.Repeat("x", 250)
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 18 {
-		if err := root.Mkdir(element, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		next, err := root.OpenRoot(element)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = root.Close()
-		root = next
-	}
-	_ = root.Close()
+	dir := t.TempDir()
+	executortest.DeepDir(t, dir, strings.Repeat("x", 250), 18)
 	for way, f := range openBoth(t, dir) {
 		got, err := entries(t, f, dray.ReadTreeOptions{Names: []string{"."}})
 		if dray.CodeOf(err) != dray.CodeLimitExceeded || len(got) != 16 {

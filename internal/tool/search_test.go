@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/executortest"
 )
 
 func write(t *testing.T, name, content string) {
@@ -331,23 +332,7 @@ func TestSearchesAreMapped(t *testing.T) {
 // The results of a search among long names, which a container chose, are bounded in bytes.
 func TestSearch_LongNames(t *testing.T) {
 	b := newFixture(t)
-	root, err := os.OpenRoot(b.folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 15 {
-		name := strings.Repeat("\x01", 255)
-		if err := root.Mkdir(name, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		below, err := root.OpenRoot(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = root.Close()
-		root = below
-	}
-	defer func() { _ = root.Close() }()
+	root := executortest.DeepDir(t, b.folder, strings.Repeat("\x01", 255), 15)
 	for i := range 500 {
 		if err := root.WriteFile(fmt.Sprint(i), []byte("found"), 0o644); err != nil {
 			t.Fatal(err)

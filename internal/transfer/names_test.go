@@ -8,29 +8,14 @@ import (
 	"testing"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/executortest"
 )
 
 // makeNames calls create with many paths of almost 4 KB of control characters, relative to a
 // directory in which they can be created.
 func makeNames(t *testing.T, dir string, count int, create func(dir *os.Root, name string) error) {
 	t.Helper()
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 15 {
-		name := strings.Repeat("\x01", 255)
-		if err := root.Mkdir(name, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		below, err := root.OpenRoot(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = root.Close()
-		root = below
-	}
-	defer func() { _ = root.Close() }()
+	root := executortest.DeepDir(t, dir, strings.Repeat("\x01", 255), 15)
 	for i := range count {
 		if err := create(root, fmt.Sprintf("%s%05d", strings.Repeat("\x01", 200), i)); err != nil {
 			t.Fatal(err)

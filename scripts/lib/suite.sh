@@ -4,6 +4,7 @@
 work=.tools/test
 suite_lines=()  # one line for each suite that has ended
 suite_failed=() # the names of those that failed
+suite_logs=()   # the logs of all
 
 [ -f .tools/env ] || { echo "$0: this machine is not set up; next: scripts/setup" >&2 && exit 1; }
 # shellcheck source=/dev/null
@@ -20,6 +21,7 @@ run_suite() {
 	(set -e; "$@") 2>&1 | tee "$log"
 	status=${PIPESTATUS[0]}
 	set -e
+	suite_logs+=("$log")
 	if [ "$status" != 0 ]; then
 		result=FAILED
 		suite_failed+=("$name")
@@ -37,10 +39,20 @@ go_tests() {
 		--jsonfile "$work/${name//\//_}.json" -- -race -count=1 "$@"
 }
 
-# end_suites prints one line for each suite and ends the script.
+# skipped prints the Go tests of a log that were skipped, each with its reason on one line.
+skipped() {
+	awk '/^=== SKIP: / { name = $3 " " $4; getline; sub(/^ +/, ""); print "  " name ": " $0 }' "$1" | sort -u
+}
+
+# end_suites prints one line for each suite, the skipped tests with their reasons, and ends the script.
 end_suites() {
+	local skips
 	printf '\n'
 	printf '%s\n' "${suite_lines[@]}"
+	skips=$(for log in "${suite_logs[@]}"; do skipped "$log"; done)
+	if [ -n "$skips" ]; then
+		printf '\nskipped tests: %d\n%s\n' "$(wc -l <<<"$skips")" "$skips"
+	fi
 	if [ ${#suite_failed[@]} -gt 0 ]; then
 		printf '\nfailed: %s\n' "${suite_failed[*]}"
 		exit 1
