@@ -32,6 +32,7 @@ func envVarName(key string) string {
 var reservedVars = []string{
 	"DRAY_STATE", "DRAY_CONFIG", "DRAY_CALL_ID", "DRAY_RESULTS", "DRAY_PLAN_ID", "DRAY_SESSION_ID",
 	"DRAY_SANDBOX_ID",
+	"DRAY_ACTIVE_HELP", // set by the completion script of fish
 }
 
 // isReservedVar reports whether a variable is not that of a setting.

@@ -141,7 +141,7 @@ type fakeWorkspaces struct{ state string }
 func (fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
 	return []workspace.Info{{
 		ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: workspace.Running, Trusted: true,
-	}}, nil
+	}, {ID: "w2", Folder: "/srv/other", State: workspace.Discovered}}, nil
 }
 
 func (fakeWorkspaces) Register(_ context.Context, name string, reg workspace.Registration,

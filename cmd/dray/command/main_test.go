@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
@@ -15,6 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){
 		"dray": func() {
+			completionTimeout = time.Minute // the machine of a test may be busy
 			if os.Getenv(wholeDaemon) != "" {
 				os.Exit(Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 			}

@@ -81,6 +81,7 @@ state directory, and start it if it is not running.
 		newServe(a), newStatus(a), newPs(a), newCancel(a), newReload(a), newStop(a), newVersion(a),
 		newCompletion(a))
 	addHelp(root)
+	a.addCompletions(root)
 	// a group of commands cannot be run by itself, so its usage line is left out
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
 		`{{if and .Runnable (or (not .HasAvailableSubCommands) (ne .Use .Name))}}`, 1))
