@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/shellprobe"
@@ -76,6 +78,8 @@ func (a *agent) launch(ctx context.Context, c *call, spec process.Spec, req wire
 		}
 	}()
 	switch {
+	case c.stream.FilesDropped():
+		return nil, &process.StartError{Step: process.StepFork, Err: unix.EMFILE}
 	case len(files) == 0 && !req.PassedFDs:
 		if err := c.permission(); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -84,6 +85,65 @@ func TestAbandonedStartsDoNotHappen(t *testing.T) {
 				t.Errorf("%d of 48 calls ran after their end (%v)", len(ran), err)
 			}
 		})
+	}
+}
+
+// A start that is abandoned at any moment leaves no directory for result files in the container
+// (EX-23).
+func TestAbandonedStartsLeaveNoResults(t *testing.T) {
+	for _, transport := range []docker.Transport{docker.TransportSocket, docker.TransportStdio} {
+		t.Run(string(transport), func(t *testing.T) {
+			e := newEngine(t, transport)
+			box := runContainer(t, e, debian, nil)
+			env, abandoned := environment(t, e, box, agent.Spec{}), 0
+			for i := range 300 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%30)*200*time.Microsecond)
+				p, err := env.Start(ctx, dray.ProcessSpec{
+					Argv: []string{"sh", "-c", "touch $DRAY_RESULTS/a; exec sleep 600"},
+					Dir:  "/", CallID: strconv.Itoa(i),
+				})
+				cancel()
+				if err != nil {
+					abandoned++
+					continue
+				}
+				p.Stop(0)
+				exit, err := p.Wait()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if exit.Results != nil {
+					exit.Results.Remove()
+				}
+			}
+			if abandoned == 0 {
+				t.Error("no start was abandoned")
+			}
+			checkNoResults(t, box.ID)
+		})
+	}
+}
+
+// checkNoResults checks that soon no call has a directory for result files in a container.
+func checkNoResults(t *testing.T, id string) {
+	t.Helper()
+	pids := agentsOf(t, id)
+	if len(pids) != 1 {
+		t.Fatalf("the agents are %v", pids)
+	}
+	dirs, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/dev/shm/.dray-results-*", pids[0]))
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("the directories are %v, %v", dirs, err)
+	}
+	left := 1
+	for deadline := time.Now().Add(10 * time.Second); left > 0 && time.Now().Before(deadline); {
+		entries, err := os.ReadDir(dirs[0])
+		if left = len(entries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left > 0 {
+		t.Errorf("%d directories for result files are left", left)
 	}
 }
 

@@ -246,8 +246,8 @@ func Hint(code dray.Code) string {
 	case dray.CodeAgentLost:
 		return "repeat the call; if it fails again, find what kills dray's processes where it runs"
 	default:
-		return "a limit of the system was reached: for processes or memory, end some or raise the " +
-			"limit; for argv and environment (128 KiB for one string), use stdin or a file"
+		return "a limit of the system was reached: for processes, open files or memory, end some or " +
+			"raise the limit; for argv and environment (128 KiB for one string), use stdin or a file"
 	}
 }
 

@@ -250,7 +250,7 @@ func (m *Mux) handle(h header, payload []byte) error {
 	case frameHello:
 		return protocolError("a second hello")
 	case frameOpen:
-		return m.accept(h.stream, payload, nil)
+		return m.accept(h.stream, payload, passedFDs{})
 	case frameOpenWithFDs:
 		return m.acceptPassed(h.stream, payload)
 	default:
@@ -283,17 +283,17 @@ func (m *Mux) acceptPassed(id uint32, payload []byte) error {
 	if m.socket == nil || !m.socket.acceptFDs {
 		return protocolError("a stream with file descriptors")
 	}
-	files, err := m.socket.nextFDs()
+	passed, err := m.socket.nextFDs()
 	if err != nil {
 		return err
 	}
-	if err = m.accept(id, payload, files); err != nil {
-		closeFiles(files)
+	if err = m.accept(id, payload, passed); err != nil {
+		closeFiles(passed.files)
 	}
 	return err
 }
 
-func (m *Mux) accept(id uint32, payload []byte, files []*os.File) error {
+func (m *Mux) accept(id uint32, payload []byte, passed passedFDs) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -309,7 +309,7 @@ func (m *Mux) accept(id uint32, payload []byte, files []*os.File) error {
 	m.lastID = id
 	s := newStream(m, id)
 	s.messages <- payload
-	s.files = files
+	s.passed = passed
 	m.streams[id] = s
 	m.serving.Go(func() {
 		defer s.Close()

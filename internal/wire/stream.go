@@ -23,7 +23,7 @@ type Stream struct {
 	done     chan struct{} // closed with err set
 	in       [channels]recvBuffer
 	out      [channels]sendWindow
-	files    []*os.File // passed with the first message; used by Accept
+	passed   passedFDs // with the first message; used by Accept
 
 	peerClosed atomic.Bool
 
@@ -135,10 +135,14 @@ func (s *Stream) deliver(b []byte) error {
 // Files returns the files that were passed with the first message, once. The caller closes them. If
 // Accept does not call Files, they are closed after it.
 func (s *Stream) Files() []*os.File {
-	files := s.files
-	s.files = nil
+	files := s.passed.files
+	s.passed.files = nil
 	return files
 }
+
+// FilesDropped reports whether files were passed that this process could not take, because it has
+// too many open.
+func (s *Stream) FilesDropped() bool { return s.passed.dropped }
 
 // Done is closed when either side has closed the stream, or the connection has ended.
 func (s *Stream) Done() <-chan struct{} { return s.done }

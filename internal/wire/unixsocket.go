@@ -20,7 +20,14 @@ type Socket struct {
 	raw        syscall.RawConn
 	acceptFDs  bool
 	oob        []byte
-	pendingFDs [][]*os.File // one set for each frame that was not handled yet; used by the reader
+	pendingFDs []passedFDs // one for each frame that was not handled yet; used by the reader
+}
+
+// passedFDs are the fds of one frame. dropped is set if this process could not take all of them,
+// because it has too many open files.
+type passedFDs struct {
+	files   []*os.File
+	dropped bool
 }
 
 // NewSocket takes over a nonblocking file that is a socket. acceptFDs accepts passed fds.
@@ -44,12 +51,16 @@ func (s *Socket) Read(p []byte) (n int, err error) {
 		n, fds, err = linux.ReceiveFDs(int(fd), p, s.oob)
 		return err != unix.EAGAIN //nolint:errorlint // the bare number
 	})
-	if len(fds) > 0 {
+	dropped := s.acceptFDs && errors.Is(err, linux.ErrFDsDropped)
+	if dropped {
+		err = nil // only the stream of the frame fails
+	}
+	if len(fds) > 0 || dropped {
 		files := make([]*os.File, len(fds))
 		for i, fd := range fds {
 			files[i] = os.NewFile(uintptr(fd), "passed")
 		}
-		s.pendingFDs = append(s.pendingFDs, files)
+		s.pendingFDs = append(s.pendingFDs, passedFDs{files, dropped})
 	}
 	switch {
 	case pollErr != nil:
@@ -71,13 +82,13 @@ func closeFiles(files []*os.File) {
 }
 
 // nextFDs returns the fds of the frame that is handled now.
-func (s *Socket) nextFDs() ([]*os.File, error) {
+func (s *Socket) nextFDs() (passedFDs, error) {
 	if len(s.pendingFDs) == 0 {
-		return nil, protocolError("a frame without its file descriptors")
+		return passedFDs{}, protocolError("a frame without its file descriptors")
 	}
-	files := s.pendingFDs[0]
+	next := s.pendingFDs[0]
 	s.pendingFDs = s.pendingFDs[1:]
-	return files, nil
+	return next, nil
 }
 
 // Write implements io.Writer.
@@ -124,8 +135,8 @@ func (s *Socket) Close() error { return s.file.Close() }
 
 // discard closes the fds of frames that were not handled.
 func (s *Socket) discard() {
-	for _, files := range s.pendingFDs {
-		closeFiles(files)
+	for _, passed := range s.pendingFDs {
+		closeFiles(passed.files)
 	}
 	s.pendingFDs = nil
 }
