@@ -14,7 +14,7 @@ func DeepDir(tb testing.TB, dir, name string, depth int) *os.Root {
 		tb.Fatal(err)
 	}
 	for range depth {
-		if err := root.Mkdir(name, 0o755); err != nil { //nolint:gosec // other users read it
+		if err := root.Mkdir(name, 0o755); err != nil {
 			tb.Fatal(err)
 		}
 		below, err := root.OpenRoot(name)
