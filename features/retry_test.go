@@ -183,6 +183,24 @@ func TestBreakerOfPausedContainer(t *testing.T) {
 	if _, err := docker(t.Context(), "unpause", id); err != nil {
 		t.Fatal(err)
 	}
+	up := "/v1/workspaces/" + strings.ReplaceAll(root+"/app", "/", "%2F") + "/up"
+	if a, err := d.ask(t.Context(), http.MethodPost, up, map[string]any{}); err != nil ||
+		a.at("/breaker") != "closed" {
+		t.Errorf("up does not close the breaker: %s (%v)", a.raw, err)
+	}
+	if _, err := docker(t.Context(), "pause", id); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		call()
+	}
+	if list, err := d.ask(t.Context(), http.MethodGet, "/v1/containers", nil); err != nil ||
+		!strings.Contains(string(list.raw), `"breaker":"open"`) {
+		t.Errorf("the list of containers says %s (%v)", list.raw, err)
+	}
+	if _, err := docker(t.Context(), "unpause", id); err != nil {
+		t.Fatal(err)
+	}
 	deadline := time.Now().Add(time.Minute)
 	for state() != "half_open" {
 		if time.Now().After(deadline) {

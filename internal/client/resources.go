@@ -151,6 +151,7 @@ type Container struct {
 	Name      string `json:"name"`
 	ID        string `json:"id"`
 	State     string `json:"state"`
+	Breaker   string `json:"breaker"`
 	Workspace string `json:"workspace"`
 }
 

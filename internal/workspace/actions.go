@@ -59,6 +59,9 @@ func (m *Manager) Run(ctx context.Context, action Action, id string,
 	if err != nil {
 		return Info{}, err
 	}
+	if action == ActionUp || action == ActionRebuild {
+		m.cfg.Breakers.Close(m.routeNames(loc.Workspace)...) // its user has seen to it
+	}
 	return m.state(ctx, loc)
 }
 

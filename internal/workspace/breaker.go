@@ -96,8 +96,8 @@ func (b *Breakers) check(name string) error {
 	if wait <= 0 {
 		return err.WithHint("another call is trying the container: repeat the call when it has ended")
 	}
-	return err.WithHint("correct the cause; calls are tried again in %v (breaker.open)",
-		wait.Round(time.Millisecond))
+	return err.WithHint("correct the cause; a call tries again in %v, and for a workspace `dray "+
+		"workspace up` does at once", wait.Round(time.Millisecond))
 }
 
 // Executor refuses calls to containers with an open breaker, and counts how the others end.
@@ -125,7 +125,7 @@ func (b *Breakers) Executor(next dray.Executor) dray.Executor {
 				res.Metadata.Warnings = append(slices.Clip(res.Metadata.Warnings), opened)
 			}
 		case res.Metadata.Container != nil: // it was reached
-			b.succeed(name)
+			b.Close(name)
 		}
 		return res, err
 	})
@@ -180,13 +180,16 @@ func (b *Breakers) fail(name, message string) (opened bool) {
 	return true
 }
 
-func (b *Breakers) succeed(name string) {
+// Close closes the breakers of a container with several names.
+func (b *Breakers) Close(names ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.targets[name]; t != nil && !t.openUntil.IsZero() {
-		b.log.Info("breaker closed", zap.String("container", name))
+	for _, name := range names {
+		if t := b.targets[name]; t != nil && !t.openUntil.IsZero() {
+			b.log.Info("breaker closed", zap.String("container", name))
+		}
+		delete(b.targets, name)
 	}
-	delete(b.targets, name)
 }
 
 // Checker checks routes as Environments do, and whether a breaker refuses them.

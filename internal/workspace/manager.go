@@ -301,19 +301,19 @@ func (m *Manager) describe(ctx context.Context, loc devcontainer.Location, found
 	if info.State == Failed {
 		info.Failure = found.last.Message
 	}
-	info.Breaker = m.breakerState(loc.Workspace)
+	info.Breaker = m.cfg.Breakers.State(m.routeNames(loc.Workspace)...)
 	return info
 }
 
-// breakerState returns the state of the breaker of a workspace, under any name of its container.
-func (m *Manager) breakerState(folder string) BreakerState {
+// routeNames returns the names by which routes lead to the containers of a workspace.
+func (m *Manager) routeNames(folder string) []string {
 	names := []string{folder}
 	for name, n := range m.cfg.Named {
 		if n.Workspace == folder {
 			names = append(names, name)
 		}
 	}
-	return m.cfg.Breakers.State(names...)
+	return names
 }
 
 // folder returns the folder with an id. An absolute path is returned as it is.

@@ -32,9 +32,9 @@ func newContainerList(a *app) *cobra.Command {
 }
 
 func (a *app) printContainers(page client.Page[client.Container]) error {
-	t := table{head: []string{"NAME", "STATE", "WORKSPACE", "ID"}}
+	t := table{head: []string{"NAME", "STATE", "BREAKER", "WORKSPACE", "ID"}}
 	for _, c := range page.Items {
-		t.add(c.Name, c.State, c.Workspace, c.ID)
+		t.add(c.Name, c.State, c.Breaker, c.Workspace, c.ID)
 	}
 	return t.write(a.out)
 }

@@ -161,7 +161,10 @@ func (fakeWorkspaces) Unregister(name string) error {
 
 func (fakeWorkspaces) Containers(context.Context) ([]workspace.ContainerState, error) {
 	return []workspace.ContainerState{
-		{Name: "app", ID: "c0ffee", State: workspace.Running, Workspace: "/srv/a\x1b[2Jpp"},
+		{
+			Name: "app", ID: "c0ffee", State: workspace.Running, Workspace: "/srv/a\x1b[2Jpp",
+			Breaker: workspace.BreakerOpen,
+		},
 		{Name: "db", State: workspace.Discovered},
 	}, nil
 }
