@@ -10,6 +10,8 @@ import (
 const (
 	// KindContainer records a change of state of a container (RT-07).
 	KindContainer = "container"
+	// KindTool records that a tool was enabled or disabled (RT-06).
+	KindTool = "tool"
 	// KindReload records a configuration that the daemon has applied (CF-04).
 	KindReload = "reload"
 )

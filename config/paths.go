@@ -189,6 +189,9 @@ func (s State) Token() string { return s.join("token") }
 // Log returns the log file of a daemon that a command started in the background.
 func (s State) Log() string { return s.join("daemon.log") }
 
+// ToolStates returns the file of the disabled tools.
+func (s State) ToolStates() string { return s.join("tools.json") }
+
 // Trust returns the file of the trusted workspaces.
 func (s State) Trust() string { return s.join("trust.json") }
 

@@ -247,3 +247,53 @@ tools: [{name: deploy, argv: [touch, deployed], capabilities: [network, human_ap
 		t.Errorf("capabilities %s, %v", got, err)
 	}
 }
+
+// A tool is disabled while a call of it runs: that call goes on, later ones are denied, also after
+// a reload and a restart (RT-06).
+func TestDisabledTool(t *testing.T) {
+	root := newDir(t)
+	d := startDaemon(t, fmt.Sprintf("host: {roots: [%s]}\ntools: [{name: wait, argv: [sh, -c, "+
+		"'while [ ! -e go ]; do sleep 0.01; done']}]\n", root))
+	wait := map[string]any{"tool": "wait", "workspace": root}
+	status := func(method, path string, body any) answer {
+		t.Helper()
+		a, err := d.ask(t.Context(), method, path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	running := status(http.MethodPost, "/v1/invocations?wait_ms=0", wait).id()
+	if a := status(http.MethodPost, "/v1/tools/wait/disable", nil); a.at("/state") != "disabled" {
+		t.Fatalf("%s", a.raw)
+	}
+	denied := func() {
+		t.Helper()
+		a := status(http.MethodPost, "/v1/invocations", wait)
+		if a.status != 403 || a.at("/code") != "denied" {
+			t.Errorf("a call of the disabled tool: %s", a.raw)
+		}
+		if a := status(http.MethodGet, "/v1/tools/wait", nil); a.at("/state") != "disabled" {
+			t.Errorf("the tool: %s", a.raw)
+		}
+	}
+	denied()
+	writeFiles(t, root, map[string]string{"go": ""})
+	a := status(http.MethodGet, "/v1/invocations/"+running+"?wait_ms=60000", nil)
+	if a.at("/status") != "succeeded" {
+		t.Errorf("the call that ran: %s", a.raw)
+	}
+	status(http.MethodPost, "/v1/reload", nil)
+	denied()
+	d.end(t)
+	d = launch(d.state, d.config)
+	defer func() { d.end(t) }()
+	if _, ok := d.log.await("ready"); !ok {
+		t.Fatal("the daemon does not start again")
+	}
+	denied()
+	status(http.MethodPost, "/v1/tools/wait/enable", nil)
+	if a := status(http.MethodPost, "/v1/invocations", wait); a.at("/status") != "succeeded" {
+		t.Errorf("a call of the enabled tool: %s", a.raw)
+	}
+}

@@ -29,6 +29,7 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/api/unixsock"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 )
 
@@ -42,6 +43,7 @@ type fakeDeps struct {
 	audit      *fakeAudit
 	run        dray.ExecutorFunc
 	tools      map[string]*dray.Tool
+	states     *tool.States
 	checkInput func(json.RawMessage) error
 	route      func(dray.Invocation) (dray.Route, error)
 	workspaces func(context.Context, workspace.Action, string,
@@ -179,6 +181,14 @@ type memoryFile struct{ *bytes.Reader }
 func (memoryFile) Close() error { return nil }
 
 func (p *fakeDeps) List() []*dray.Tool { return slices.Collect(maps.Values(p.tools)) }
+
+func (p *fakeDeps) Find(name string) (*dray.Tool, error) { return p.Get(name) }
+
+func (p *fakeDeps) State(name string) tool.State { return p.states.Of(name) }
+
+func (p *fakeDeps) SetState(ctx context.Context, principal, name string, state tool.State) error {
+	return p.states.Set(ctx, principal, name, state)
+}
 
 func (p *fakeDeps) Get(name string) (*dray.Tool, error) {
 	t, ok := p.tools[name]

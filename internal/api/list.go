@@ -12,6 +12,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/validate"
 )
 
@@ -193,6 +194,7 @@ type info struct{ server *Server }
 // toolReply is a tool as callers see it.
 type toolReply struct {
 	Name         string           `json:"name"`
+	State        tool.State       `json:"state" enum:"active,disabled" doc:"Calls of a disabled tool are denied."`
 	Description  string           `json:"description"`
 	InputSchema  json.RawMessage  `json:"input_schema"`
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
@@ -207,10 +209,10 @@ type toolReply struct {
 	Idempotent   bool             `json:"idempotent,omitzero" doc:"Whether repeating a call has no further effect."`
 }
 
-func newToolReply(t *dray.Tool) toolReply {
+func newToolReply(t *dray.Tool, state tool.State) toolReply {
 	capabilities, _ := json.Marshal(t.Capabilities) // words and texts always have a JSON form
 	return toolReply{
-		Name: t.Name, Description: t.Description, InputSchema: t.InputSchema,
+		Name: t.Name, State: state, Description: t.Description, InputSchema: t.InputSchema,
 		OutputSchema: t.OutputSchema, Environment: t.Environment, Mapping: t.Mapping,
 		Results: t.Results, RewriteText: t.RewriteText, Timeout: t.Timeout.Seconds(),
 		Stdin: t.AcceptsStdin, Capabilities: capabilities, InWorkspace: t.InWorkspace,
@@ -220,25 +222,48 @@ func newToolReply(t *dray.Tool) toolReply {
 
 // tools responds with all tools.
 func (h *info) tools(w http.ResponseWriter, _ *http.Request) error {
+	tools := h.server.current.Load().Tools
 	all := listReply[toolReply]{}
-	for _, t := range h.server.current.Load().Tools.List() {
-		all.Items = append(all.Items, newToolReply(t))
+	for _, t := range tools.List() {
+		all.Items = append(all.Items, newToolReply(t, tools.State(t.Name)))
 	}
 	return reply(w, all)
 }
 
 // tool responds with one tool.
 func (h *info) tool(w http.ResponseWriter, r *http.Request) error {
-	var v validate.Violations
-	name := validate.ToolName(&v, "name", r.PathValue("name"))
-	if err := v.ParamErr(); err != nil {
-		return err
-	}
-	t, err := h.server.current.Load().Tools.Get(name)
+	t, err := h.findTool(r)
 	if err != nil {
 		return err
 	}
-	return reply(w, newToolReply(t))
+	return reply(w, newToolReply(t, h.server.current.Load().Tools.State(t.Name)))
+}
+
+func (h *info) findTool(r *http.Request) (*dray.Tool, error) {
+	var v validate.Violations
+	name := validate.ToolName(&v, "name", r.PathValue("name"))
+	if err := v.ParamErr(); err != nil {
+		return nil, err
+	}
+	return h.server.current.Load().Tools.Find(name)
+}
+
+// setToolState returns the handler that enables or disables a tool.
+func (h *info) setToolState(state tool.State) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if h.server.cfg.Access.Viewer(principal(r)) != "" {
+			return dray.Errorf(dray.CodeDenied, "%s may not change the state of a tool", principal(r)).
+				WithHint("only the daemon's user and root may")
+		}
+		t, err := h.findTool(r)
+		if err == nil {
+			err = h.server.current.Load().Tools.SetState(r.Context(), principal(r), t.Name, state)
+		}
+		if err != nil {
+			return err
+		}
+		return reply(w, newToolReply(t, state))
+	}
 }
 
 // stateReply is the body of /healthz and /readyz.

@@ -10,6 +10,7 @@ import (
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/call/eventlog"
+	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 )
 
@@ -146,6 +147,12 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 	action := func(a workspace.Action, summary string) *operation {
 		return onWorkspace("POST /v1/workspaces/{id}/"+string(a), a, summary)
 	}
+	toolState := func(action string, state tool.State, summary string) *operation {
+		return op("POST /v1/tools/{name}/"+action, action+"-tool", about.setToolState(state),
+			summary+" It outlives a restart, and is recorded in the audit log.").
+			path("name", "The tool's name, compared exactly.").
+			returns(200, "The tool.", toolReply{})
+	}
 	return []*operation{
 		op("GET /v1/workspaces", "list-workspaces", ws.list, "List the known workspaces.").
 			returns(200, "All of them.", listReply[workspace.Info]{}),
@@ -174,6 +181,8 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		op("GET /v1/tools/{name}", "get-tool", about.tool, "Get a tool.").
 			path("name", "The tool's name, compared exactly.").pattern(namePattern).
 			returns(200, "The tool.", toolReply{}),
+		toolState("enable", tool.Active, "Allow calls of a tool again."),
+		toolState("disable", tool.Disabled, "Deny calls of a tool. Running calls go on."),
 		op("GET /v1/status", "status", about.status, "Get the state of the daemon.").
 			returns(200, "The state.", Status{}),
 		op("POST /v1/reload", "reload", about.reload, "Read the daemon's configuration again. It is "+

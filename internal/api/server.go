@@ -36,6 +36,7 @@ import (
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/validate"
 	"github.com/dray-dev/dray/internal/workspace"
 )
@@ -95,10 +96,13 @@ type AuditReader interface {
 	Changes(ctx context.Context, q audit.ChangeQuery) (audit.ChangePage, error)
 }
 
-// Tools lists the tools by name. Get fails with unknown_tool. *[tool.Registry] implements it.
+// Tools lists the tools by name and sets their states. Find fails with unknown_tool.
+// *[tool.Registry] implements it.
 type Tools interface {
 	List() []*dray.Tool
-	Get(name string) (*dray.Tool, error)
+	Find(name string) (*dray.Tool, error)
+	State(name string) tool.State
+	SetState(ctx context.Context, principal, name string, state tool.State) error
 }
 
 // Workspaces are the host directories with a devcontainer; *[workspace.Manager] implements it.

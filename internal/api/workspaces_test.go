@@ -162,7 +162,7 @@ func TestPaths_EscapingSymlinks(t *testing.T) {
 func TestToolsAndHealth(t *testing.T) {
 	d := start(t, nil)
 	for path, want := range map[string]string{
-		"/v1/tools/greet": `{"name":"greet","description":"greets","input_schema":{"type":"object"},"environment":"auto","stdin":false,"capabilities":[]}`,
+		"/v1/tools/greet": `{"name":"greet","state":"active","description":"greets","input_schema":{"type":"object"},"environment":"auto","stdin":false,"capabilities":[]}`,
 		"/healthz":        `{"status":"ok"}`,
 		"/readyz":         `{"status":"ready"}`,
 	} {

@@ -85,6 +85,7 @@ func preferCause(ctx context.Context, err error) error {
 // Tool describes a tool.
 type Tool struct {
 	Name        string `json:"name"`
+	State       string `json:"state"`
 	Description string `json:"description"`
 	// Environment is a kind, or {"specific": NAME}.
 	Environment  jsontext.Value `json:"environment"`
@@ -100,6 +101,11 @@ func (c *Client) Tools(ctx context.Context) (Reply[Page[Tool]], error) {
 // Tool returns the tool with the given name.
 func (c *Client) Tool(ctx context.Context, name string) (Reply[Tool], error) {
 	return get[Tool](ctx, c, "/v1/tools/"+url.PathEscape(name), nil)
+}
+
+// SetToolState enables or disables the tool with the given name. action is "enable" or "disable".
+func (c *Client) SetToolState(ctx context.Context, name, action string) (Reply[Tool], error) {
+	return post[Tool](ctx, c, "/v1/tools/"+url.PathEscape(name)+"/"+action, nil)
 }
 
 // Workspace is a host directory with a devcontainer configuration.

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -25,6 +26,8 @@ type Options struct {
 	Transfer Transfer
 	// IdleTimeout bounds the silence of a process whose call names no idle timeout. Zero is no bound.
 	IdleTimeout time.Duration
+	// States are the states of the tools. Nil has only active ones.
+	States *States
 	// SyncTimeout is the Timeout of the tool sync.
 	SyncTimeout time.Duration
 }
@@ -45,7 +48,7 @@ func NewRegistry(opts Options) (*Registry, error) {
 		return nil, err
 	}
 	for _, d := range builtins {
-		r.tools[d.Name] = d.tool()
+		r.add(d)
 	}
 	return r, nil
 }
@@ -60,8 +63,21 @@ func (r *Registry) AddCommand(t dray.Tool, c Command) error {
 	if len(found) > 0 {
 		return &InvalidError{d.Name, found}
 	}
-	r.tools[d.Name] = d.tool()
+	r.add(d)
 	return nil
+}
+
+// add registers a tool whose calls also check its state when they start: they may have been queued.
+func (r *Registry) add(d *definition) {
+	t := d.tool()
+	run := t.Run
+	t.Run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		if err := r.States.check(d.Name); err != nil {
+			return dray.Result{}, err
+		}
+		return run(ctx, call, sink)
+	}
+	r.tools[d.Name] = t
 }
 
 // Violation is one mistake in the declaration of a tool.
@@ -85,9 +101,19 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("tool %q: %s", e.Tool, strings.Join(all, "; "))
 }
 
-// Get returns the tool with exactly the given name. It fails with invalid_request if the name is
-// malformed, and with unknown_tool if there is no such tool (RT-06).
+// Get returns the tool with exactly the given name for a call. It fails like Find, and with denied
+// if the tool is disabled (RT-06).
 func (r *Registry) Get(name string) (*dray.Tool, error) {
+	t, err := r.Find(name)
+	if err == nil {
+		err = r.States.check(name)
+	}
+	return t, err
+}
+
+// Find returns the tool with exactly the given name, in any state. It fails with invalid_request if
+// the name is malformed, and with unknown_tool if there is no such tool.
+func (r *Registry) Find(name string) (*dray.Tool, error) {
 	if t, ok := r.tools[name]; ok {
 		return t, nil
 	}
@@ -104,6 +130,14 @@ func (r *Registry) Get(name string) (*dray.Tool, error) {
 		hint = fmt.Sprintf("did you mean %s? %s", near, hint)
 	}
 	return nil, dray.Errorf(dray.CodeUnknownTool, "unknown tool %q", name).WithHint("%s", hint)
+}
+
+// State returns the state of a tool.
+func (r *Registry) State(name string) State { return r.States.Of(name) }
+
+// SetState changes the state of a tool on behalf of a principal, as [States.Set].
+func (r *Registry) SetState(ctx context.Context, principal, name string, state State) error {
+	return r.States.Set(ctx, principal, name, state)
 }
 
 // List returns all tools, sorted by name.

@@ -46,6 +46,9 @@ type syncOutput struct {
 // Sync returns the tool sync with a fixed input, which its calls use instead of their own, and the
 // encoded input for the invocation and its record. The caller has validated in.
 func (r *Registry) Sync(in SyncInput) (*dray.Tool, json.RawMessage, error) {
+	if err := r.States.check(r.sync.Name); err != nil {
+		return nil, nil, err
+	}
 	input, err := jsonv2.Marshal(in)
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode the input of sync: %w", err)

@@ -48,6 +48,7 @@ type daemon struct {
 	closeCgroups func() // removes the cgroups of the processes of pool
 	captures     *capture.Store
 	transfer     *transfer.Syncer
+	toolStates   *tool.States
 	audit        *audit.Store
 }
 
@@ -85,6 +86,9 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.admission = admission.New(admission.Limits{
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
+	if d.toolStates, err = openToolStates(cfg.State, d.audit); err != nil {
+		return err
+	}
 	d.budgets = call.NewBudgets(planBudgets(cfg), d.audit.PlanUsage)
 	first, err := d.newGeneration(cfg)
 	if err != nil {
@@ -183,6 +187,7 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 	return tool.Options{
 		Processes:   &executor.Runner{Captures: d.captures, Grace: cfg.Limits.Grace},
 		Transfer:    d.transfer,
+		States:      d.toolStates,
 		IdleTimeout: cfg.Limits.IdleTimeout,
 		SyncTimeout: cfg.Sandbox.Timeout + syncTimeoutMargin,
 	}

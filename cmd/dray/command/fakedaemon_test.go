@@ -53,6 +53,7 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 	}
 	registry, err := tool.NewRegistry(tool.Options{
 		Processes: &executor.Runner{Captures: captures, Grace: cfg.Limits.Grace},
+		States:    tool.NewStates(nil, func(context.Context, tool.StateChange) error { return nil }),
 	})
 	if err == nil {
 		count := dray.Tool{Name: "count", Description: "Counts \x1b[31m."}

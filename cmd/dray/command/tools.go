@@ -19,12 +19,15 @@ func newTools(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tools [NAME]",
 		Short: "List the tools, or show one",
-		Long: `tools lists the tools that calls can name, or shows one with its schemas. For a tool
+		Long: `tools lists the tools with their states, or shows one with its schemas. For a tool
 with the name of a command below, write -- before it.`,
 		Example: "  dray tools\n  dray tools read_file\n  dray tools -- lint",
 		Args:    atMostOne("the name of one tool"),
 	}
-	cmd.AddCommand(newToolsLint(a))
+	cmd.AddCommand(newToolsLint(a),
+		newToolState(a, "enable", "Allow calls of a tool again", "enable undoes disable."),
+		newToolState(a, "disable", "Deny calls of a tool", `disable denies calls of a tool; running calls go on. It holds until dray tools enable,
+also after a restart.`))
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		return a.withClient(func(c *client.Client) error {
@@ -34,6 +37,28 @@ with the name of a command below, write -- before it.`,
 			}
 			reply, err := c.Tools(ctx)
 			return printReply(a, reply, err, a.printTools)
+		})
+	})
+	return cmd
+}
+
+func newToolState(a *app, action, short, long string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   action + " NAME",
+		Short: short,
+		Long: long + ` Only root and the daemon's user may change the state of a tool. Each
+change is recorded in the audit log.`,
+		Example: "  dray tools " + action + " shell",
+		Args:    oneArg("the name of a tool", "dray tools "+action+" shell"),
+	}
+	a.jsonFlag(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		return a.withClient(func(c *client.Client) error {
+			reply, err := c.SetToolState(ctx, args[0], action)
+			return printReply(a, reply, err, func(t client.Tool) error {
+				_, err := fmt.Fprintln(a.out, escapeLine(t.Name+": "+t.State))
+				return outputError(err)
+			})
 		})
 	})
 	return cmd
@@ -93,9 +118,9 @@ func (a *app) printLint(report lintReport) error {
 }
 
 func (a *app) printTools(page client.Page[client.Tool]) error {
-	t := table{head: []string{"NAME", "RUNS", "DESCRIPTION"}}
+	t := table{head: []string{"NAME", "STATE", "RUNS", "DESCRIPTION"}}
 	for _, tool := range page.Items {
-		t.add(tool.Name, runsIn(tool), firstSentence(tool.Description))
+		t.add(tool.Name, tool.State, runsIn(tool), firstSentence(tool.Description))
 	}
 	return t.write(a.out)
 }
@@ -112,6 +137,7 @@ func firstSentence(text string) string {
 func (a *app) printTool(tool client.Tool) error {
 	var head section
 	head.add("name", tool.Name)
+	head.add("state", tool.State)
 	head.add("runs", runsIn(tool))
 	head.add("about", tool.Description)
 	return writeSections(a.out, []section{
