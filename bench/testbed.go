@@ -190,7 +190,7 @@ func (b *testbed) bringUp(ctx context.Context) (err error) {
 	b.onClose(func(context.Context) error { return b.daemon.stop() })
 	c := drayclient.New(b.daemon.socket, nil)
 	defer c.Close()
-	if _, err := c.Trust(ctx, b.workspace); err != nil {
+	if err := trust(ctx, c, b.workspace); err != nil {
 		return fmt.Errorf("trust the workspace: %w", err)
 	}
 	up, err := c.Change(ctx, b.workspace, "up", func(_, _ string) {})
@@ -213,6 +213,15 @@ func (b *testbed) bringUp(ctx context.Context) (err error) {
 	return err
 }
 
+// trust trusts a workspace as it is.
+func trust(ctx context.Context, c *drayclient.Client, workspace string) error {
+	review, err := c.ReviewTrust(ctx, workspace)
+	if err == nil {
+		_, err = c.Trust(ctx, workspace, review.Value.Hash)
+	}
+	return err
+}
+
 // startStdio starts a second daemon on the same container unless the first one uses stdio.
 func (b *testbed) startStdio(ctx context.Context) (err error) {
 	if b.daemon.name == daemonStdio {
@@ -225,7 +234,7 @@ func (b *testbed) startStdio(ctx context.Context) (err error) {
 	b.onClose(func(context.Context) error { return b.stdio.stop() })
 	c := drayclient.New(b.stdio.socket, nil)
 	defer c.Close()
-	if _, err := c.Trust(ctx, b.workspace); err != nil {
+	if err := trust(ctx, c, b.workspace); err != nil {
 		return fmt.Errorf("trust the workspace: %w", err)
 	}
 	b.stdio.name, err = b.stdio.channel(ctx, b.workspace)

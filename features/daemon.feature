@@ -83,7 +83,7 @@ Feature: The daemon: configuration, requests, logs and drain
     And a daemon with the configuration
       """
       """
-    When I send POST /v1/workspaces/{id}/trust
+    When I trust the workspace
     Then /trusted is true
     And /state is "discovered"
     And /trust/source matches "image"

@@ -27,7 +27,8 @@ func (w *world) daemonSteps(sc *godog.ScenarioContext) {
 	sc.Then(`^the log contains "(.*)" with (\S+) "(.*)"$`, w.logHas)
 	sc.Then(`^every line of the log is JSON with level, time and event$`, w.logIsJSON)
 	sc.Then(`^the log does not contain "(.*)"$`, w.logLacks)
-	sc.When(`^I send (GET|POST) (\S+)$`, w.askPath)
+	sc.When(`^I send (GET|POST|DELETE) (\S+)$`, w.askPath)
+	sc.When(`^I trust the workspace$`, w.trustWorkspace)
 	sc.When(`^I send (GET|POST) (\S+) with (.*)$`, w.askPathWith)
 	sc.Then(`^the end event has reason (\S+)$`, w.eventsEnd)
 	sc.Then(`^the workspace has (no|one) container$`, w.countContainers)
@@ -171,6 +172,18 @@ func (w *world) askPath(ctx context.Context, method, path string) (err error) {
 func (w *world) askPathWith(ctx context.Context, method, path, body string) (err error) {
 	w.answer, err = w.daemon.ask(ctx, method, w.named(path), w.named(body))
 	return err
+}
+
+// trustWorkspace trusts the workspace as it is.
+func (w *world) trustWorkspace(ctx context.Context) error {
+	const path = "/v1/workspaces/{id}/trust"
+	if err := w.askPath(ctx, http.MethodGet, path); err != nil {
+		return err
+	}
+	if w.answer.status != http.StatusOK {
+		return nil // a step says what is expected
+	}
+	return w.askPathWith(ctx, http.MethodPost, path, fmt.Sprintf(`{"hash": %q}`, w.answer.at("/hash")))
 }
 
 // eventsEnd reads the followed events to their end.

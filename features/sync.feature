@@ -248,7 +248,7 @@ Feature: Synced files
         {"image": "BUSYBOX", "remoteUser": "dev", "workspaceMount": "type=tmpfs,target=/far,tmpfs-mode=1777", "workspaceFolder": "/far"}
         """
       And a file {root}/far/data/sub/x containing "a\u0000b\r\n"
-      When I send POST /v1/workspaces/{id}/trust
+      When I trust the workspace
       And I sync {"paths": ["{root}/far/data"], "direction": "to_container"}
       Then the response has status 200
       And /files/0/path is "/far/data/sub/x"

@@ -14,7 +14,7 @@ Feature: Workspaces are trusted, started, stopped and found again
     And no process was started
     And the file {root}/initialized does not exist
     And the workspace has no container
-    When I send POST /v1/workspaces/{id}/trust
+    When I trust the workspace
     Then /trusted is true
     And /state is "discovered"
     And /trust/local_env matches "FEATURES_SECRET"
@@ -26,13 +26,22 @@ Feature: Workspaces are trusted, started, stopped and found again
     # A configuration that changed is another one, and the container that runs may still be used, without the host's variables.
     When the devcontainer configuration of the workspace changes to
       """
-      {"image": "BUSYBOX", "remoteUser": "other", "remoteEnv": {"S": "[${localEnv:FEATURES_SECRET}]"}}
+      {"image": "BUSYBOX", "remoteUser": "dev", "remoteEnv": {"S": "[[${localEnv:FEATURES_SECRET}]]"}}
       """
     Given a new call request
     And the call request includes {"local_env": {"FEATURES_SECRET": "callers"}}
     When I call the tool exec with {"argv": ["sh", "-c", "id -un; echo $S"]}
-    Then stdout is "other\n[]\n"
+    Then stdout is "dev\n[[]]\n"
     And /metadata/warnings/0 matches "not trusted.*FEATURES_SECRET"
+    # But it decides no user before it is trusted.
+    When the devcontainer configuration of the workspace changes to
+      """
+      {"image": "BUSYBOX", "remoteUser": "other", "remoteEnv": {"S": "[${localEnv:FEATURES_SECRET}]"}}
+      """
+    Given a new call request
+    When I call the tool exec with {"argv": ["touch", "{root}/ran"]}
+    Then the error code is workspace_untrusted
+    And no process was started
     When I send POST /v1/workspaces/{id}/stop
     Then /state is "stopped"
     And /trusted is false
@@ -40,7 +49,7 @@ Feature: Workspaces are trusted, started, stopped and found again
     When I call the tool exec with {"argv": ["touch", "{root}/ran"]}
     Then the error code is workspace_untrusted
     And no process was started
-    When I send POST /v1/workspaces/{id}/trust
+    When I trust the workspace
     Given a new call request
     And the call request includes {"local_env": {"FEATURES_SECRET": "callers"}}
     When I call the tool exec with {"argv": ["sh", "-c", "id -un; echo $S"]}
@@ -48,13 +57,48 @@ Feature: Workspaces are trusted, started, stopped and found again
     And stdout is "other\n[callers]\n"
     And the workspace has one container
 
+  @RT-09 @RT-16
+  Scenario: Trust is given for what was looked at only, and revoked
+    Given a workspace looked with the devcontainer configuration
+      """
+      {"image": "BUSYBOX"}
+      """
+    When I send GET /v1/workspaces/{id}/trust
+    Then /trusted is false
+    And /changed is []
+    When I trust the workspace
+    And the devcontainer configuration of the workspace changes to
+      """
+      {"image": "BUSYBOX", "initializeCommand": "touch {root}/gained"}
+      """
+    And I call the tool exec with {"argv": ["true"]}
+    Then the error code is workspace_untrusted
+    And the file {root}/gained does not exist
+    When I send GET /v1/workspaces/{id}/trust
+    Then /trusted is false
+    And /changed/0 is "added: initializeCommand touch {root}/gained"
+    When I send POST /v1/workspaces/{id}/trust with {"hash": "sha256:0000"}
+    Then the response has status 409
+    And the error code is conflict
+    When I send POST /v1/workspaces/{id}/trust with {}
+    Then the response has status 400
+    When I call the tool exec with {"argv": ["true"]}
+    Then the error code is workspace_untrusted
+    When I trust the workspace
+    Then /trusted is true
+    When I send DELETE /v1/workspaces/{id}/trust
+    Then /trusted is false
+    When I call the tool exec with {"argv": ["true"]}
+    Then the error code is workspace_untrusted
+    And the file {root}/gained does not exist
+
   @RT-08
   Scenario: A workspace needed by concurrent calls is built once
     Given a workspace many with the devcontainer configuration
       """
       {"image": "BUSYBOX", "postCreateCommand": "echo made >>/made"}
       """
-    When I send POST /v1/workspaces/{id}/trust
+    When I trust the workspace
     And I make 6 concurrent calls of exec with {"argv": ["sh", "-c", "read x; echo $x; echo $x >&2; exit $x"]}
     Then each call returns its own number
     And the workspace has one container
@@ -68,7 +112,7 @@ Feature: Workspaces are trusted, started, stopped and found again
       """
       <configuration>
       """
-    When I send POST /v1/workspaces/{id}/trust
+    When I trust the workspace
     And I call the tool exec with {"argv": ["touch", "{root}/ran"]}
     Then the error code is <code>
     And the error has a hint

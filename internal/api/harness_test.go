@@ -29,6 +29,7 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/api/unixsock"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 )
@@ -236,6 +237,21 @@ func (w fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id str
 	progress func(string, string),
 ) (workspace.Info, error) {
 	return w.workspaces(ctx, action, id, progress)
+}
+
+func (fakeWorkspaces) Review(_ context.Context, id string) (trust.Review, error) {
+	return trust.Review{Summary: trust.Summary{Workspace: id, Hash: "sha256:1"}}, nil
+}
+
+func (fakeWorkspaces) Trust(_ context.Context, id, hash string) (workspace.Info, error) {
+	if hash != "sha256:1" {
+		return workspace.Info{}, dray.Errorf(dray.CodeConflict, "another hash").WithHint("look again")
+	}
+	return workspace.Info{Folder: id, Trusted: true}, nil
+}
+
+func (fakeWorkspaces) Revoke(_ context.Context, id string) (workspace.Info, error) {
+	return workspace.Info{Folder: id}, nil
 }
 
 func (w fakeWorkspaces) Mounts(_ context.Context, folder, _ string) ([]dray.Mount, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/workspace"
 )
 
@@ -75,6 +76,8 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[toolReply]():                 "Tool",
 	reflect.TypeFor[listReply[toolReply]]():      "ToolList",
 	reflect.TypeFor[workspace.Info]():            "Workspace",
+	reflect.TypeFor[trust.Review]():              "TrustReview",
+	reflect.TypeFor[trust.Input]():               "TrustInput",
 	reflect.TypeFor[listReply[workspace.Info]](): "WorkspaceList",
 
 	reflect.TypeFor[workspace.ContainerState]():            "Container",

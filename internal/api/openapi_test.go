@@ -22,6 +22,7 @@ var contract = []string{
 	"GET /v1/status", "POST /v1/reload",
 	"POST /v1/tools/{name}/enable", "POST /v1/tools/{name}/disable",
 	"GET /v1/workspaces", "POST /v1/workspaces/{id}/up", "POST /v1/workspaces/{id}/stop", "POST /v1/workspaces/{id}/rebuild", "DELETE /v1/workspaces/{id}", "GET /v1/containers", "POST /v1/containers/{name}", "DELETE /v1/containers/{name}", "POST /v1/workspaces/{id}/trust",
+	"GET /v1/workspaces/{id}/trust", "DELETE /v1/workspaces/{id}/trust",
 }
 
 type document struct {

@@ -515,7 +515,7 @@ func TestBlankValuesCountAsAbsent(t *testing.T) {
 }
 
 func TestWorkspaceDirInPath(t *testing.T) {
-	u := "/v1/workspaces/" + url.PathEscape("/home/me/my app") + "/trust"
+	u := "/v1/workspaces/" + url.PathEscape("/home/me/my app") + "/stop"
 	d := start(t, echoAction)
 	if a := d.do("POST", u, ""); a.status != 200 || !strings.Contains(string(a.body), `"folder":"/home/me/my app"`) {
 		t.Errorf("%d %s", a.status, a.body)

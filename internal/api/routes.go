@@ -10,6 +10,7 @@ import (
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/call/eventlog"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 )
@@ -131,6 +132,13 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 	}
 }
 
+// The description and the pattern of the path parameter of a workspace.
+const (
+	workspaceID = "An id of the list, or the host directory with its slashes percent-encoded."
+
+	workspacePattern = "^([A-Za-z0-9][A-Za-z0-9._-]*|/.*)$"
+)
+
 // otherOperations returns the endpoints of workspaces, tools and the daemon itself.
 func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*operation {
 	ws := &workspaces{
@@ -140,8 +148,7 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 	onWorkspace := func(route string, a workspace.Action, summary string) *operation {
 		return op(route, string(a)+"-workspace", ws.run(a), summary+orStream+
 			"its progress, and the workspace with the end event.").
-			path("id", "An id of the list, or the host directory with its slashes percent-encoded.").
-			pattern("^([A-Za-z0-9][A-Za-z0-9._-]*|/.*)$").
+			path("id", workspaceID).pattern(workspacePattern).
 			returns(200, "The workspace afterwards; or progress.", workspace.Info{}).streams()
 	}
 	action := func(a workspace.Action, summary string) *operation {
@@ -152,6 +159,10 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 			summary+" It outlives a restart, and is recorded in the audit log.").
 			path("name", "The tool's name, compared exactly.").
 			returns(200, "The tool.", toolReply{})
+	}
+	trusting := func(method, id string, h handler, summary string) *operation {
+		return op(method+" /v1/workspaces/{id}/trust", id, h, summary).path("id", workspaceID).
+			pattern(workspacePattern)
 	}
 	return []*operation{
 		op("GET /v1/workspaces", "list-workspaces", ws.list, "List the known workspaces.").
@@ -173,7 +184,18 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 			"Remove a name that POST gave. The container stays.").
 			path("name", "The name.").
 			returns(200, "The name is removed.", struct{}{}),
-		action(workspace.ActionTrust, "Trust the current devcontainer configuration of a workspace."),
+		trusting("GET", "review-workspace", ws.reviewTrust,
+			"Get what a trust in a workspace covers: what would act on the host, the files that decide "+
+				"it, their hash, and the difference to what was trusted last.").
+			returns(200, "What would be trusted.", trust.Review{}),
+		trusting("POST", "trust-workspace", ws.trust,
+			"Trust what a review shows. The body has its hash.").
+			accepts(trustRequest{}).returns(200, "The workspace afterwards.", workspace.Info{}).
+			fails(409, "The workspace has another hash now: nothing was trusted."),
+		trusting("DELETE", "revoke-workspace", ws.revokeTrust,
+			"End the trust in a workspace. Its containers go on.").
+			returns(200, "The workspace afterwards.", workspace.Info{}).
+			fails(409, "The configuration of the daemon trusts the workspace."),
 		op("POST /v1/paths", "map-paths", ws.mapPaths, "Map paths between host and container.").
 			accepts(pathsRequest{}).returns(200, "The paths, in order.", pathsReply{}),
 		op("GET /v1/tools", "list-tools", about.tools, "List all tools with their schemas.").

@@ -36,6 +36,7 @@ import (
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/validate"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -117,6 +118,11 @@ type Workspaces interface {
 	// returns its state afterwards.
 	Run(ctx context.Context, action workspace.Action, id string,
 		progress func(phase, message string)) (workspace.Info, error)
+	// Review returns what a trust in a workspace covers, Trust records it for the hash of a review, and
+	// Revoke ends it.
+	Review(ctx context.Context, id string) (trust.Review, error)
+	Trust(ctx context.Context, id, hash string) (workspace.Info, error)
+	Revoke(ctx context.Context, id string) (workspace.Info, error)
 	// Mounts returns the mounts of a running container, given by its name or by its workspace.
 	Mounts(ctx context.Context, workspace, container string) ([]dray.Mount, error)
 }

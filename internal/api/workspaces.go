@@ -44,14 +44,9 @@ func (h *workspaces) list(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, listReply[workspace.Info]{mine})
 }
 
-// check fails unless the caller may perform an action on a workspace, given by its id or directory.
-func (h *workspaces) check(r *http.Request, action workspace.Action, id string) error {
+// check fails unless the caller may use a workspace, given by its id or directory.
+func (h *workspaces) check(r *http.Request, id string) error {
 	who, folder := principal(r), id
-	if action == workspace.ActionTrust {
-		if err := h.access.CheckTrust(who); err != nil {
-			return err
-		}
-	}
 	if h.access.CheckWorkspace(r.Context(), who, "") == nil {
 		return nil // it may use all
 	}
@@ -114,9 +109,6 @@ func (h *workspaces) run(action workspace.Action) handler {
 		if err != nil {
 			return err
 		}
-		if err := h.check(r, action, id); err != nil {
-			return err
-		}
 		if h.calls.Draining() {
 			return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down").
 				WithHint("repeat the request when the daemon runs again")
@@ -132,12 +124,18 @@ func (h *workspaces) run(action workspace.Action) handler {
 	}
 }
 
-// parse returns the workspace of a request: an id of the list, or an absolute directory. The body
-// must be empty, because callers must not choose the variables of `up`.
+// parse returns the workspace of a request, which the caller may use. The body must be empty,
+// because callers must not choose the variables of `up`.
 func (h *workspaces) parse(w http.ResponseWriter, r *http.Request) (id string, err error) {
 	if err := h.bodies.decodeOptional(w, r, &struct{}{}); err != nil {
 		return "", err
 	}
+	return h.parseID(r)
+}
+
+// parseID returns the workspace of a request, which the caller may use: an id of the list, or an
+// absolute directory.
+func (h *workspaces) parseID(r *http.Request) (id string, err error) {
 	var v validate.Violations
 	id = r.PathValue("id")
 	switch {
@@ -147,7 +145,10 @@ func (h *workspaces) parse(w http.ResponseWriter, r *http.Request) (id string, e
 		v.Add("id", "invalid workspace id %q: use an id of the list, or an absolute directory with "+
 			"its slashes as %%2F", validate.Quote(id))
 	}
-	return id, v.ParamErr()
+	if err := v.ParamErr(); err != nil {
+		return "", err
+	}
+	return id, h.check(r, id)
 }
 
 // workspaceEndEvent is the body of the end event of an action.

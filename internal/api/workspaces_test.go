@@ -30,13 +30,38 @@ func TestWorkspaces(t *testing.T) {
 	if a := d.do("GET", "/v1/workspaces", ""); string(a.body) != `{"items":[{"id":"app","folder":"/home/me/app","state":"stopped","trusted":false}]}` {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	for _, action := range []string{"up", "stop", "rebuild", "trust", "rm"} {
+	for _, action := range []string{"up", "stop", "rebuild", "rm"} {
 		a := d.do("POST", "/v1/workspaces/app/"+action, "{}")
 		if action == "rm" {
 			a = d.do("DELETE", "/v1/workspaces/app", "")
 		}
 		if want := `{"id":"app","folder":"app","state":"` + action + `","trusted":true}`; a.status != 200 || string(a.body) != want {
 			t.Errorf("%s: %d %s", action, a.status, a.body)
+		}
+	}
+}
+
+// Trust is given for a hash only (RT-16).
+func TestWorkspaceTrust(t *testing.T) {
+	d := start(t, nil)
+	const path = "/v1/workspaces/app/trust"
+	for _, c := range []struct {
+		method, body string
+		status       int
+		want         string
+	}{
+		{"GET", "", 200, `"hash":"sha256:1"`},
+		{"POST", `{"hash":"sha256:1"}`, 200, `"trusted":true`},
+		{"POST", `{"hash":"sha256:2"}`, 409, `"code":"conflict"`},
+		{"POST", `{"hash":""}`, 400, `"pointer":"/hash"`},
+		{"POST", `{"hash":null}`, 400, `"pointer":"/hash"`},
+		{"POST", "{}", 400, `"pointer":"/hash"`},
+		{"DELETE", "", 200, `"trusted":false`},
+		{"DELETE", `{"hash":"sha256:1"}`, 400, `"code":"invalid_request"`},
+	} {
+		if a := d.do(c.method, path, c.body); a.status != c.status ||
+			!strings.Contains(string(a.body), c.want) {
+			t.Errorf("%s %s: %d %s", c.method, c.body, a.status, a.body)
 		}
 	}
 }

@@ -129,9 +129,24 @@ func (c *Client) Workspaces(ctx context.Context) (Reply[Page[Workspace]], error)
 	return get[Page[Workspace]](ctx, c, "/v1/workspaces", nil)
 }
 
-// Trust trusts the current configuration of a workspace.
-func (c *Client) Trust(ctx context.Context, workspace string) (Reply[Workspace], error) {
-	return post[Workspace](ctx, c, workspacePath(workspace, "trust"), nil)
+// TrustReview is what a trust in a workspace covers. Hash identifies it.
+type TrustReview struct {
+	Hash string `json:"hash"`
+}
+
+// ReviewTrust returns what a trust in a workspace covers.
+func (c *Client) ReviewTrust(ctx context.Context, workspace string) (Reply[TrustReview], error) {
+	return get[TrustReview](ctx, c, workspacePath(workspace, "trust"), nil)
+}
+
+// Trust trusts what a review with this hash shows.
+func (c *Client) Trust(ctx context.Context, workspace, hash string) (Reply[Workspace], error) {
+	return post[Workspace](ctx, c, workspacePath(workspace, "trust"), TrustReview{hash})
+}
+
+// RevokeTrust ends the trust in a workspace.
+func (c *Client) RevokeTrust(ctx context.Context, workspace string) (Reply[Workspace], error) {
+	return exchange[Workspace](ctx, c, http.MethodDelete, workspacePath(workspace, "trust"), nil)
 }
 
 // Change starts, stops, rebuilds or removes the containers of a workspace, with progress. The

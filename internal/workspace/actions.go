@@ -22,12 +22,11 @@ const (
 	ActionStop    Action = "stop"
 	ActionRebuild Action = "rebuild"
 	ActionRemove  Action = "rm"
-	ActionTrust   Action = "trust"
 )
 
 // Run performs an action on a workspace, given by an id of the list or by its absolute directory.
-// It reports the progress and returns the state of the workspace afterwards. ActionTrust needs no
-// engine, ActionRemove no directory.
+// It reports the progress and returns the state of the workspace afterwards. ActionRemove
+// needs no directory.
 func (m *Manager) Run(ctx context.Context, action Action, id string,
 	progress func(phase, message string),
 ) (Info, error) {
@@ -51,8 +50,6 @@ func (m *Manager) Run(ctx context.Context, action Action, id string,
 		err = m.stop(ctx, loc, progress)
 	case ActionRemove:
 		err = m.remove(ctx, loc, progress)
-	case ActionTrust:
-		return m.recordTrust(ctx, loc)
 	default:
 		err = dray.Errorf(dray.CodeInternal, "unknown action %q", action)
 	}
@@ -251,31 +248,4 @@ func (m *Manager) ownContainers(ctx context.Context, loc devcontainer.Location,
 		}
 	}
 	return own, nil
-}
-
-// recordTrust records that the user agrees to the configuration, and describes what it contains.
-func (m *Manager) recordTrust(ctx context.Context, loc devcontainer.Location) (Info, error) {
-	summary, err := m.trust.Trust(ctx, loc)
-	if err != nil {
-		return Info{}, err
-	}
-	m.log.Info("workspace trusted", zap.String("workspace", loc.Workspace),
-		zap.String("hash", summary.Hash))
-	info, err := m.state(ctx, loc)
-	if dray.CodeOf(err) == dray.CodeEngineUnavailable {
-		info = Info{ID: ID(loc.Workspace), Folder: loc.Workspace, State: Discovered, Trusted: true}
-		err = nil // the trust is stored; the state of the container is unknown
-	}
-	info.Trust = &summary
-	return info, err
-}
-
-// Trusted reports whether a workspace is trusted. An error counts as untrusted.
-func (m *Manager) Trusted(ctx context.Context, folder string) bool {
-	loc, err := m.locationOf(ctx, folder)
-	if err != nil {
-		return false
-	}
-	trusted, _, err := m.trust.IsTrusted(ctx, loc)
-	return err == nil && trusted
 }

@@ -238,7 +238,7 @@ func (w fixture) settle(req request) {
 
 func (w fixture) trustIt(dir string) {
 	w.t.Helper()
-	if _, err := w.Run(w.t.Context(), ActionTrust, dir, noProgress); err != nil {
+	if _, err := w.trustPresent(dir); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -248,4 +248,14 @@ func wantCode(t *testing.T, what string, err error, code dray.Code) {
 	if dray.CodeOf(err) != code || dray.AsError(err).Hint == "" {
 		t.Errorf("%s: got %v (%s), want %s with a hint", what, err, dray.CodeOf(err), code)
 	}
+}
+
+// trustPresent trusts a workspace as it is.
+func (w fixture) trustPresent(dir string) (Info, error) {
+	w.t.Helper()
+	review, err := w.Review(w.t.Context(), dir)
+	if err != nil {
+		return Info{}, err
+	}
+	return w.Trust(w.t.Context(), dir, review.Hash)
 }

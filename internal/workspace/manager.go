@@ -144,16 +144,23 @@ func (m *Manager) Check(ctx context.Context, route dray.Route, _ dray.Invocation
 		if err == nil && !c.Running() {
 			err = c.NotRunning()
 		}
+		if err == nil {
+			_, _, err = m.spec(ctx, loc, c, req)
+		}
 		return err
 	}
 	s, err := m.examine(ctx, loc)
 	if err != nil {
 		return err
 	}
-	if done, err := m.upNeeded(ctx, loc, s, onDemand, ignoreProgress); done || err != nil {
-		return err
+	done, err := m.upNeeded(ctx, loc, s, onDemand, ignoreProgress)
+	switch {
+	case err != nil:
+	case done:
+		_, _, err = m.spec(ctx, loc, s.container, req)
+	default:
+		_, err = m.trust.Approve(ctx, loc) // it would be brought up
 	}
-	_, err = m.trust.Approve(ctx, loc) // it would be brought up
 	return err
 }
 
@@ -251,7 +258,7 @@ type Info struct {
 	Outdated bool `json:"outdated,omitzero"`
 	// Failure is the error of the last `up` if the state is failed.
 	Failure string `json:"failure,omitzero"`
-	// Trust is what ActionTrust has trusted, and nil otherwise.
+	// Trust is what Manager.Trust has trusted, and nil otherwise.
 	Trust *trust.Summary `json:"trust,omitempty"`
 }
 

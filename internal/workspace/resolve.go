@@ -263,6 +263,9 @@ func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
 		in.LocalEnv = r.localEnv(req.localEnv)
 	}
 	res, err := devcontainer.Resolve(ctx, in)
+	if err == nil && !trusted {
+		err = r.checkUser(ctx, in, res.User)
+	}
 	if err != nil {
 		return agent.Spec{}, trust, err
 	}
@@ -280,6 +283,26 @@ func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
 		Probe: string(res.Probe), ConfigHash: res.ConfigHash, Mounts: r.mounts(ctx, req, c, res.Mounts),
 		WorkspaceFolder: cmp.Or(named.Folder, res.WorkspaceFolder), Warnings: warnings,
 	}, trust, nil
+}
+
+// checkUser fails if the configuration of an untrusted workspace has another user for calls than the
+// one that the container was created with: a tool can write to that file. The label of a container
+// has the configuration that it was created with; without a label that is unknown.
+func (r *resolver) checkUser(ctx context.Context, in devcontainer.Input, user string) error {
+	loc := in.Location
+	if loc.Workspace == "" || in.Container.Labels[devcontainer.LabelMetadata] == "" {
+		return nil
+	}
+	in.Location = devcontainer.Location{}
+	created, err := devcontainer.Resolve(ctx, in)
+	if err != nil || created.User == user {
+		return err
+	}
+	return dray.Errorf(dray.CodeWorkspaceUntrusted, "the configuration of %s is not trusted, and calls "+
+		"would run as %.60q; container %s was created for %.60q", loc.Workspace, user, in.Container.Name,
+		created.User).
+		WithHint("look at it with `dray workspace trust --show %s`, and trust it with "+
+			"`dray workspace trust %s`", loc.Workspace, loc.Workspace)
 }
 
 // mounts returns the configured mappings, then the bind mounts of the container, then its other

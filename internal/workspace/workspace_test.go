@@ -273,3 +273,50 @@ func TestEnvironment_ComposeService(t *testing.T) {
 	_, err := w.env(request{name: "missing"})
 	wantCode(t, "a missing service", err, dray.CodeContainerNotFound)
 }
+
+// The configuration decides no user of a running container before it is trusted, in calls and in
+// the dry run (RT-09).
+func TestUser_NeedsTrust(t *testing.T) {
+	w := newFixture(t, Config{})
+	config := func(text string) string { return `{"image": "` + busybox + `"` + text + `}` }
+	dir := w.project(config(`, "remoteUser": "nobody"`))
+	w.trustIt(dir)
+	route := dray.Route{Workspace: dir}
+	call := func() error {
+		_, err := w.Environment(t.Context(), route, dray.Invocation{}, noProgress)
+		checked := w.Check(t.Context(), route, dray.Invocation{}, false)
+		if dray.CodeOf(err) != dray.CodeOf(checked) {
+			t.Errorf("a call has the error %v, the dry run %v", err, checked)
+		}
+		return err
+	}
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"root":        config(`, "remoteUser": "root"`),
+		"a uid":       config(`, "remoteUser": "0"`),
+		"a group":     config(`, "remoteUser": "nobody:root"`),
+		"a variable":  config(`, "remoteUser": "${localWorkspaceFolderBasename}"`),
+		"another key": config(`, "remoteUser": "nobody", "remoteUser": "root"`),
+	} {
+		w.write(dir, text)
+		err := call()
+		wantCode(t, name, err, dray.CodeWorkspaceUntrusted)
+		if dray.AsError(err).Hint == "" {
+			t.Errorf("%s: no hint", name)
+		}
+	}
+	// without the property it is the one of the container's label
+	for _, text := range []string{config(""), config(`, "remoteUser": "nobody", "name": "x"`)} {
+		w.write(dir, text)
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	w.write(dir, config(`, "remoteUser": "root"`))
+	w.trustIt(dir)
+	if err := call(); err != nil {
+		t.Errorf("after trust: %v", err)
+	}
+}

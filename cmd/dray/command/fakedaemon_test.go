@@ -170,19 +170,11 @@ func (fakeWorkspaces) Containers(context.Context) ([]workspace.ContainerState, e
 	}, nil
 }
 
-func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id string,
+func (fakeWorkspaces) Run(_ context.Context, action workspace.Action, id string,
 	progress func(phase, message string),
 ) (workspace.Info, error) {
 	w := workspace.Info{ID: "w1", Folder: id, State: workspace.Stopped}
 	switch action {
-	case workspace.ActionTrust:
-		loc, err := devcontainer.Locate(ctx, id, "")
-		if err != nil {
-			return w, err
-		}
-		summary, err := trust.NewStore(d.state, nil, compose.Options{}).Trust(ctx, loc)
-		w.Trusted, w.Trust = true, &summary
-		return w, err
 	case workspace.ActionUp:
 		progress("build", "step 1/2 \x1b[2J")
 		if strings.HasSuffix(id, "untrusted") {
@@ -199,6 +191,38 @@ func (d fakeWorkspaces) Run(ctx context.Context, action workspace.Action, id str
 		w.State = workspace.Discovered
 	}
 	return w, nil
+}
+
+func (d fakeWorkspaces) store() *trust.Store {
+	return trust.NewStore(d.state, nil, compose.Options{})
+}
+
+func (d fakeWorkspaces) Review(ctx context.Context, id string) (trust.Review, error) {
+	loc, err := devcontainer.Locate(ctx, id, "")
+	if err != nil {
+		return trust.Review{}, err
+	}
+	return d.store().Review(ctx, loc)
+}
+
+func (d fakeWorkspaces) Trust(ctx context.Context, id, hash string) (workspace.Info, error) {
+	w := workspace.Info{ID: "w1", Folder: id, State: workspace.Stopped, Trusted: true}
+	loc, err := devcontainer.Locate(ctx, id, "")
+	if err != nil {
+		return w, err
+	}
+	summary, err := d.store().Trust(ctx, loc, hash)
+	w.Trust = &summary
+	return w, err
+}
+
+func (d fakeWorkspaces) Revoke(ctx context.Context, id string) (workspace.Info, error) {
+	w := workspace.Info{ID: "w1", Folder: id, State: workspace.Stopped}
+	loc, err := devcontainer.Locate(ctx, id, "")
+	if err != nil {
+		return w, err
+	}
+	return w, d.store().Revoke(ctx, loc)
 }
 
 // Mounts maps the workspace to /workspaces/app.

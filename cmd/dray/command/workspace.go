@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -123,32 +124,69 @@ project, and their anonymous volumes. The directory stays; it may be gone alread
 	})
 }
 
+// trustFlags are the flags of `dray workspace trust`. At most one of them is set.
+type trustFlags struct {
+	show, revoke bool
+	hash         string
+}
+
 func newWorkspaceTrust(a *app) *cobra.Command {
-	return a.onWorkspace(&cobra.Command{
+	var flags trustFlags
+	cmd := a.onWorkspace(&cobra.Command{
 		Use:   "trust [DIR]",
-		Short: "Trust a workspace's devcontainer configuration",
+		Short: "Look at, trust or no longer trust a workspace's configuration",
 		Long: `trust allows dray to build and start the container of a workspace. It prints what
 the trust covers: the files with their current content, the commands that run on
-the host, and your variables that reach the container. It does not ask for
-confirmation. When one of the files changes, trust the workspace again.`,
-		Example: "  dray workspace trust ~/src/app",
+the host, your variables that reach the container, and what has changed since the
+workspace was trusted. It does not ask for confirmation: --show only prints that,
+and --hash trusts it only if it is still what was printed. When one of the files
+changes, trust the workspace again.`,
+		Example: "  dray workspace trust --show ~/src/app\n" +
+			"  dray workspace trust --hash sha256:5f1c... ~/src/app\n" +
+			"  dray workspace trust --revoke ~/src/app",
 	}, func(ctx context.Context, c *client.Client, folder string) error {
-		reply, err := c.Trust(ctx, folder)
-		return printReply(a, reply, err, a.printTrust)
+		return a.trust(ctx, c, folder, flags)
+	})
+	cmd.Flags().BoolVar(&flags.show, "show", false, "print what a trust would cover, and trust nothing")
+	cmd.Flags().BoolVar(&flags.revoke, "revoke", false, "end the trust; containers go on")
+	cmd.Flags().StringVar(&flags.hash, "hash", "", "trust only what has this hash, as --show prints it")
+	cmd.MarkFlagsMutuallyExclusive("show", "revoke", "hash")
+	return cmd
+}
+
+// trust trusts what it prints, or with a hash what the caller has looked at.
+func (a *app) trust(ctx context.Context, c *client.Client, folder string, flags trustFlags) error {
+	if flags.revoke {
+		reply, err := c.RevokeTrust(ctx, folder)
+		return printReply(a, reply, err, func(w client.Workspace) error {
+			_, err := fmt.Fprintf(a.out, "%s is not trusted any more\n", escapeLine(w.Folder))
+			return outputError(err)
+		})
+	}
+	review, err := c.ReviewTrust(ctx, folder)
+	if flags.show {
+		return printReply(a, review, err, func(client.TrustReview) error { return a.printReview(review) })
+	}
+	if err != nil {
+		return err
+	}
+	reply, err := c.Trust(ctx, folder, cmp.Or(flags.hash, review.Value.Hash))
+	return printReply(a, reply, err, func(w client.Workspace) error {
+		if err := a.printReview(review); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(a.out, "%s is trusted\n", escapeLine(w.Folder))
+		return outputError(err)
 	})
 }
 
-func (a *app) printTrust(w client.Workspace) error {
-	var covered trust.Summary
-	if err := json.Unmarshal(w.Trust, &covered); err != nil {
-		return dray.Errorf(dray.CodeInternal, "decode the trust summary of %s: %w", w.Folder, err).
-			WithHint("run dray workspace trust --json to see it unformatted")
+func (a *app) printReview(reply client.Reply[client.TrustReview]) error {
+	var review trust.Review
+	if err := json.Unmarshal(reply.JSON, &review); err != nil {
+		return dray.Errorf(dray.CodeInternal, "decode what would be trusted: %w", err).
+			WithHint("run dray workspace trust --show --json to see it unformatted")
 	}
-	if err := covered.Write(a.out); err != nil {
-		return outputError(err)
-	}
-	_, err := fmt.Fprintf(a.out, "%s is trusted\n", escapeLine(w.Folder))
-	return outputError(err)
+	return outputError(review.Write(a.out))
 }
 
 // printWorkspace prints the state of a workspace on one line.

@@ -65,7 +65,7 @@ func projectAccess(p compose.Project) []SummaryLine {
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		service := maps.Clone(services[name])
 		if build, ok := service["build"].(map[string]any); ok {
-			service["build"] = without(build, harmlessServiceBuild)
+			service["build"] = omit(build, harmlessServiceBuild)
 		}
 		lines = appendOthers(lines, "service "+name+": ", service, harmlessService)
 	}
@@ -88,7 +88,7 @@ func projectAccess(p compose.Project) []SummaryLine {
 			lines = appendOthers(lines, prefix, value, section.harmless)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(without(p.Values, harmlessProject))) {
+	for _, key := range slices.Sorted(maps.Keys(omit(p.Values, harmlessProject))) {
 		if !strings.HasPrefix(key, "x-") { // compose ignores these
 			lines = appendLine(lines, key, p.Values[key])
 		}
@@ -100,14 +100,14 @@ func projectAccess(p compose.Project) []SummaryLine {
 func appendOthers(lines []SummaryLine, prefix string, values map[string]any,
 	harmless map[string]bool,
 ) []SummaryLine {
-	others := without(values, harmless)
+	others := omit(values, harmless)
 	for _, name := range slices.Sorted(maps.Keys(others)) {
 		lines = appendLine(lines, prefix+name, others[name])
 	}
 	return lines
 }
 
-func without(values map[string]any, names map[string]bool) map[string]any {
+func omit(values map[string]any, names map[string]bool) map[string]any {
 	out := map[string]any{}
 	for name, value := range values {
 		if !names[name] {

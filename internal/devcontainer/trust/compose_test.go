@@ -187,7 +187,7 @@ func TestSummary_ComposeAccess(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			eachCompose(t, test.only2, func(t *testing.T, dockerConfig string) {
 				loc := composeProject(t, test.files)
-				s, err := composeStore(t, dockerConfig).Summary(t.Context(), loc)
+				s, err := composeStore(t, dockerConfig).Review(t.Context(), loc)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -269,7 +269,7 @@ func TestTrust_ComposeRefused(t *testing.T) {
 			eachCompose(t, test.only2, func(t *testing.T, dockerConfig string) {
 				loc := composeProject(t, test.files)
 				s := composeStore(t, dockerConfig, "SSH_AUTH_SOCK=/tmp/agent")
-				_, err := s.Trust(t.Context(), loc)
+				_, err := trustPresent(t, s, loc)
 				if dray.CodeOf(err) != dray.CodeWorkspaceUntrusted ||
 					!strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %v (%s), want %q", err, dray.CodeOf(err), test.want)

@@ -34,6 +34,8 @@ type record struct {
 	// without running compose.
 	InputsHash string    `json:"inputs,omitzero"`
 	At         time.Time `json:"at"`
+	// Facts is what was trusted, for Review.Changed. Records of earlier versions have none.
+	Facts []string `json:"facts,omitzero"`
 }
 
 func (r record) inputsHash() string { return cmp.Or(r.InputsHash, r.Hash) }
@@ -68,7 +70,23 @@ func (r record) location() devcontainer.Location {
 }
 
 // put replaces the trust in one location.
-func (f recordFile) put(added record) (err error) {
+func (f recordFile) put(added record) error {
+	return f.change(func(records []record) []record {
+		return append(without(records, added.location()), added)
+	})
+}
+
+// remove removes the trust in one location, if there is one.
+func (f recordFile) remove(loc devcontainer.Location) error {
+	return f.change(func(records []record) []record { return without(records, loc) })
+}
+
+func without(records []record, loc devcontainer.Location) []record {
+	return slices.DeleteFunc(records, func(r record) bool { return r.location() == loc })
+}
+
+// change replaces the records by what edit makes of them.
+func (f recordFile) change(edit func([]record) []record) (err error) {
 	unlock, err := lockBeside(f.path)
 	if err != nil {
 		return f.unusable(err)
@@ -79,10 +97,7 @@ func (f recordFile) put(added record) (err error) {
 		return f.unusable(err)
 	}
 	doc.Version = fileVersion
-	doc.Trusted = slices.DeleteFunc(doc.Trusted, func(r record) bool {
-		return r.location() == added.location()
-	})
-	doc.Trusted = append(doc.Trusted, added)
+	doc.Trusted = edit(doc.Trusted)
 	slices.SortFunc(doc.Trusted, func(a, b record) int {
 		return strings.Compare(a.Workspace+"\x00"+a.Config, b.Workspace+"\x00"+b.Config)
 	})

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -41,13 +42,25 @@ func NewStore(state string, always []string, compose compose.Options) *Store {
 	return s
 }
 
-// Summary returns what a trust in the workspace would cover.
-func (s *Store) Summary(ctx context.Context, loc devcontainer.Location) (Summary, error) {
+// Review returns what a trust in the workspace would cover, whether that is trusted, and how it
+// differs from what was trusted last.
+func (s *Store) Review(ctx context.Context, loc devcontainer.Location) (Review, error) {
 	in, _, err := s.collect(ctx, loc)
 	if err != nil {
-		return Summary{}, err
+		return Review{}, err
 	}
-	return in.summary(), nil
+	last, err := s.file.record(in.loc)
+	if err != nil {
+		return Review{}, err
+	}
+	r := Review{
+		Summary: in.summary(), Trusted: last.Hash == in.hash() || s.isAlways(in.loc),
+		Inputs: in.list(), Changed: []string{},
+	}
+	if last.Hash != "" && last.Hash != r.Hash {
+		r.Changed = difference(last.Facts, in.facts())
+	}
+	return r, nil
 }
 
 // collect returns all trust inputs, and the hash of those that are known without running compose.
@@ -71,20 +84,48 @@ func (s *Store) Hash(ctx context.Context, loc devcontainer.Location) (string, er
 	return in.hash(), nil
 }
 
-// Trust records a trust in what the returned summary shows.
-func (s *Store) Trust(ctx context.Context, loc devcontainer.Location) (Summary, error) {
+// Trust records a trust in what the returned summary shows. It fails with conflict unless hash is
+// that of the summary: the caller has agreed to something else.
+func (s *Store) Trust(ctx context.Context, loc devcontainer.Location, hash string,
+) (Summary, error) {
 	in, inputsHash, err := s.collect(ctx, loc)
 	if err != nil {
 		return Summary{}, err
 	}
 	summary := in.summary()
+	if hash != summary.Hash {
+		return Summary{}, dray.Errorf(dray.CodeConflict,
+			"the hash of what is to be trusted in %s is %s, not %.80q", loc.Workspace, summary.Hash, hash).
+			WithHint("it has changed since you looked at it: look again with "+
+				"`dray workspace trust --show %s`", loc.Workspace)
+	}
 	record := record{
 		Workspace: in.loc.Workspace, Config: in.loc.Config, Hash: summary.Hash, At: time.Now().UTC(),
+		Facts: in.facts(),
 	}
 	if inputsHash != summary.Hash {
 		record.InputsHash = inputsHash
 	}
 	return summary, s.file.put(record)
+}
+
+// Revoke ends the trust in a workspace, if there is one. It fails with conflict for a workspace that
+// the configuration trusts.
+func (s *Store) Revoke(ctx context.Context, loc devcontainer.Location) error {
+	loc, err := loc.Canonical(ctx)
+	if err != nil {
+		return err
+	}
+	if s.isAlways(loc) {
+		return dray.Errorf(dray.CodeConflict, "the configuration trusts %s", loc.Workspace).
+			WithHint("remove it from trust.workspaces, and restart the daemon")
+	}
+	return s.file.remove(loc)
+}
+
+// isAlways reports whether the configuration trusts a canonical location.
+func (s *Store) isAlways(loc devcontainer.Location) bool {
+	return slices.Contains(s.alwaysTrusted, loc.Workspace)
 }
 
 // Approve returns the approval to bring the workspace up with its present configuration. It fails
@@ -101,7 +142,7 @@ func (s *Store) Approve(ctx context.Context, loc devcontainer.Location) (Approva
 		return Approval{}, err
 	}
 	if record.Hash != in.hash() {
-		return Approval{}, untrusted(loc, record)
+		return Approval{}, untrusted(loc, record, in)
 	}
 	config, err := in.file.Pin(loc, in.root)
 	if err != nil {
@@ -124,21 +165,33 @@ func (s *Store) unchanged(ctx context.Context, loc devcontainer.Location,
 	}
 	record, err := s.file.record(in.loc)
 	if err == nil && record.inputsHash() != in.hash() {
-		err = untrusted(loc, record)
+		err = untrusted(loc, record, in)
 	}
 	return in, record, err
 }
 
-func untrusted(loc devcontainer.Location, record record) error {
-	why := "has changed since it was trusted"
-	if record.Hash == "" {
-		why = "is not trusted"
+// untrusted returns the error workspace_untrusted. It has the first changes, except of a compose
+// project: these are known only after compose was asked.
+func untrusted(loc devcontainer.Location, last record, in *inputs) error {
+	why := "is not trusted"
+	if last.Hash != "" {
+		why = "has changed since it was trusted"
+		if in.compose == nil {
+			changed := difference(last.Facts, in.facts())
+			why += ": " + strings.Join(changed[:min(len(changed), maxChangesInError)], "; ")
+		}
 	}
-	return dray.Errorf(dray.CodeWorkspaceUntrusted,
-		"the devcontainer configuration of %s %s", loc.Workspace, why).
-		WithHint("review and trust it with: dray workspace trust %s",
-			lexical.ShellWord(loc.Workspace))
+	return dray.Errorf(dray.CodeWorkspaceUntrusted, "the devcontainer configuration of %s %s",
+		loc.Workspace, lexical.EscapeControl(lexical.Truncate(why, maxUntrustedReason))).
+		WithHint("look at it with `dray workspace trust --show %s`, and trust it with "+
+			"`dray workspace trust %s`", lexical.ShellWord(loc.Workspace), lexical.ShellWord(loc.Workspace))
 }
+
+// Bounds of the message of workspace_untrusted: changes in it, and bytes of them.
+const (
+	maxChangesInError  = 5
+	maxUntrustedReason = 1000
+)
 
 func (s *Store) approveAlways(ctx context.Context, loc devcontainer.Location,
 ) (Approval, bool, error) {
@@ -146,7 +199,7 @@ func (s *Store) approveAlways(ctx context.Context, loc devcontainer.Location,
 	if err != nil {
 		return Approval{}, false, err
 	}
-	if !slices.Contains(s.alwaysTrusted, canonical.Workspace) {
+	if !s.isAlways(canonical) {
 		return Approval{}, false, nil
 	}
 	file, err := devcontainer.ReadConfig(ctx, loc)

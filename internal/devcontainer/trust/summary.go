@@ -42,6 +42,9 @@ type SummaryLine struct {
 	Value string `json:"value"`
 }
 
+// String returns the line as it is shown.
+func (l SummaryLine) String() string { return l.Name + " " + l.Value }
+
 var lifecycle = []string{
 	"initializeCommand", "onCreateCommand", "updateContentCommand", "postCreateCommand",
 	"postStartCommand", "postAttachCommand",
@@ -57,26 +60,35 @@ func (in *inputs) summary() Summary {
 	for _, name := range lifecycle {
 		s.Commands = appendLine(s.Commands, name, values[name])
 	}
-	if _, named := values["workspaceMount"]; !named && in.root != "" {
-		s.Access = append(s.Access, SummaryLine{"workspaceMount", "the directory " + in.root})
-	}
-	s.Access = append(s.Access, in.access()...)
+	s.Access = append(s.Access, in.mounted()...)
 	features, _ := values["features"].(map[string]any)
 	s.Features = append(s.Features, slices.Sorted(maps.Keys(features))...)
-	names := map[string]bool{}
-	devcontainer.CollectLocalEnv(values, names)
+	s.LocalEnv = in.localEnv()
+	s.Files = append(s.Files, slices.DeleteFunc(in.existing(),
+		func(path string) bool { return path == in.loc.Config })...)
+	return s
+}
+
+// mounted returns the directory that is mounted by default, and what is not harmless.
+func (in *inputs) mounted() []SummaryLine {
+	var lines []SummaryLine
+	if _, named := in.file.Values["workspaceMount"]; !named && in.root != "" {
+		lines = append(lines, SummaryLine{"workspaceMount", "the directory " + in.root})
+	}
+	return append(lines, in.access()...)
+}
+
+// localEnv returns the host's variables that are used, sorted.
+func (in *inputs) localEnv() []string {
+	names := maps.Clone(in.project.HostEnv)
+	if names == nil {
+		names = map[string]bool{}
+	}
+	devcontainer.CollectLocalEnv(in.file.Values, names)
 	for _, metadata := range in.features {
 		devcontainer.CollectLocalEnv(metadata, names)
 	}
-	maps.Copy(names, in.project.HostEnv)
-	s.LocalEnv = append([]string{}, slices.Sorted(maps.Keys(names))...)
-	for _, path := range slices.Sorted(maps.Keys(in.files)) {
-		if isFile := strings.HasPrefix(in.files[path], "file ") ||
-			strings.HasPrefix(in.files[path], "link "); isFile && path != in.loc.Config {
-			s.Files = append(s.Files, path)
-		}
-	}
-	return s
+	return append([]string{}, slices.Sorted(maps.Keys(names))...)
 }
 
 func (in *inputs) notes() []string {

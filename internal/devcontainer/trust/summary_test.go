@@ -14,11 +14,11 @@ func summaryOf(t *testing.T, config string, files map[string]string) Summary {
 	for name, content := range files {
 		devtest.Write(t, loc.Workspace, name, content)
 	}
-	s, err := trustStore(t).Summary(t.Context(), loc)
+	review, err := trustStore(t).Review(t.Context(), loc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return review.Summary
 }
 
 // The summary shows what `up` would do (EX-06, RT-09).

@@ -19,9 +19,19 @@ func trustStore(t testing.TB, always ...string) *Store {
 	return NewStore(t.TempDir(), always, devtest.Compose(t, helper.Env(os.Environ())))
 }
 
+// trustPresent trusts a workspace as it is.
+func trustPresent(t testing.TB, s *Store, loc devcontainer.Location) (Summary, error) {
+	t.Helper()
+	review, err := s.Review(t.Context(), loc)
+	if err != nil {
+		return Summary{}, err
+	}
+	return s.Trust(t.Context(), loc, review.Hash)
+}
+
 func mustTrust(t testing.TB, s *Store, loc devcontainer.Location) Summary {
 	t.Helper()
-	summary, err := s.Trust(t.Context(), loc)
+	summary, err := trustPresent(t, s, loc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +259,7 @@ func TestTrustFailsClosed(t *testing.T) {
 				test.prepare(t, loc.Workspace)
 			}
 			s := trustStore(t)
-			if _, err := s.Trust(t.Context(), loc); dray.CodeOf(err) != dray.CodeWorkspaceUntrusted ||
+			if _, err := trustPresent(t, s, loc); dray.CodeOf(err) != dray.CodeWorkspaceUntrusted ||
 				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v (%s), want %q", err, dray.CodeOf(err), test.want)
 			}
@@ -310,7 +320,7 @@ func TestTrustFileFailsClosed(t *testing.T) {
 				}
 			}
 			wantUntrusted(t, s, loc, "read the trusted workspaces")
-			if _, err := s.Trust(t.Context(), loc); dray.CodeOf(err) != dray.CodeWorkspaceUntrusted {
+			if _, err := trustPresent(t, s, loc); dray.CodeOf(err) != dray.CodeWorkspaceUntrusted {
 				t.Errorf("it was overwritten: %v", err)
 			}
 		})

@@ -86,7 +86,9 @@ func (h *heard) has(line string) bool {
 // approve trusts a workspace as it is, and approves it.
 func approve(t *testing.T, s *trust.Store, loc devcontainer.Location) trust.Approval {
 	t.Helper()
-	_, err := s.Trust(t.Context(), loc)
+	review, err := s.Review(t.Context(), loc)
+	devtest.Must(t, err)
+	_, err = s.Trust(t.Context(), loc, review.Hash)
 	devtest.Must(t, err)
 	approval, err := s.Approve(t.Context(), loc)
 	devtest.Must(t, err)
