@@ -116,6 +116,9 @@ func (a *agent) credential(u user) (*process.Credential, error) {
 
 // failedMessage gives an error its code here, where the failed step is known.
 func failedMessage(err error, dir string) *wire.Failed {
+	if errors.Is(err, context.Canceled) { // the daemon has ended the call and has its own reason
+		err = dray.Errorf(dray.CodeShuttingDown, "the call has ended: %w", err)
+	}
 	e := dray.AsError(process.WrapStartError(err, dir))
 	return &wire.Failed{Code: e.Code, Message: e.Message}
 }

@@ -118,8 +118,8 @@ type Workspaces interface {
 	// returns its state afterwards.
 	Run(ctx context.Context, action workspace.Action, id string,
 		progress func(phase, message string)) (workspace.Info, error)
-	// Review returns what a trust in a workspace covers, Trust records it for the hash of a review, and
-	// Revoke ends it.
+	// Review returns what a trust in a workspace covers, Trust records it for the hash of a review,
+	// and Revoke ends it.
 	Review(ctx context.Context, id string) (trust.Review, error)
 	Trust(ctx context.Context, id, hash string) (workspace.Info, error)
 	Revoke(ctx context.Context, id string) (workspace.Info, error)

@@ -19,10 +19,14 @@ type Access struct {
 }
 
 // Viewer returns whose calls a principal may see: the empty string, which stands for all, for root
-// and the daemon's own user, and else the principal itself.
+// and the daemon's own user, and else the principal itself. Without a principal it is one that has
+// no calls.
 func (a Access) Viewer(principal string) string {
-	if principal == "uid:0" || principal == fmt.Sprintf("uid:%d", a.UID) {
+	switch principal {
+	case "uid:0", fmt.Sprintf("uid:%d", a.UID):
 		return ""
+	case "":
+		return "nobody"
 	}
 	return principal
 }

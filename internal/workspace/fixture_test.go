@@ -238,7 +238,7 @@ func (w fixture) settle(req request) {
 
 func (w fixture) trustIt(dir string) {
 	w.t.Helper()
-	if _, err := w.trustPresent(dir); err != nil {
+	if err := w.trustPresent(dir); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -251,11 +251,12 @@ func wantCode(t *testing.T, what string, err error, code dray.Code) {
 }
 
 // trustPresent trusts a workspace as it is.
-func (w fixture) trustPresent(dir string) (Info, error) {
+func (w fixture) trustPresent(dir string) error {
 	w.t.Helper()
 	review, err := w.Review(w.t.Context(), dir)
 	if err != nil {
-		return Info{}, err
+		return err
 	}
-	return w.Trust(w.t.Context(), dir, review.Hash)
+	_, err = w.Trust(w.t.Context(), dir, review.Hash)
+	return err
 }

@@ -285,9 +285,9 @@ func (r *resolver) spec(ctx context.Context, loc devcontainer.Location,
 	}, trust, nil
 }
 
-// checkUser fails if the configuration of an untrusted workspace has another user for calls than the
-// one that the container was created with: a tool can write to that file. The label of a container
-// has the configuration that it was created with; without a label that is unknown.
+// checkUser fails if the configuration of an untrusted workspace has another user for calls than
+// the one that the container was created with: a tool can write to that file. The label of a
+// container has the configuration that it was created with; without a label that is unknown.
 func (r *resolver) checkUser(ctx context.Context, in devcontainer.Input, user string) error {
 	loc := in.Location
 	if loc.Workspace == "" || in.Container.Labels[devcontainer.LabelMetadata] == "" {
@@ -298,9 +298,10 @@ func (r *resolver) checkUser(ctx context.Context, in devcontainer.Input, user st
 	if err != nil || created.User == user {
 		return err
 	}
-	return dray.Errorf(dray.CodeWorkspaceUntrusted, "the configuration of %s is not trusted, and calls "+
-		"would run as %.60q; container %s was created for %.60q", loc.Workspace, user, in.Container.Name,
-		created.User).
+	return dray.Errorf(dray.CodeWorkspaceUntrusted,
+		"the configuration of %s is not trusted, and calls would run as %.60q; "+
+			"container %s was created for %.60q",
+		loc.Workspace, user, in.Container.Name, created.User).
 		WithHint("look at it with `dray workspace trust --show %s`, and trust it with "+
 			"`dray workspace trust %s`", loc.Workspace, loc.Workspace)
 }

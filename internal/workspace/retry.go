@@ -13,8 +13,8 @@ import (
 )
 
 // Retries repeat calls that failed because of the container or the engine (RE-02). A call is
-// repeated only if its tool is idempotent or read-only, the call was not cancelled, no process of the failed
-// attempt is left, and its caller has received no output of it.
+// repeated only if its tool is idempotent or read-only, the call was not cancelled, no process of
+// the failed attempt is left, and its caller has received no output of it.
 type Retries struct {
 	// Attempts is the maximum number of attempts of a call, at least 1.
 	Attempts int

@@ -54,7 +54,7 @@ func TestTrust_ComposeIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := w.trustPresent(dir)
+		err := w.trustPresent(dir)
 		wantCode(t, "a project that grows", err, dray.CodeWorkspaceUntrusted)
 	})
 }
@@ -73,7 +73,7 @@ func TestTrust_ComposeOutputIsBounded(t *testing.T) {
 		if err := os.WriteFile(dir+"/compose.yml", []byte(project.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := w.trustPresent(dir)
+		err := w.trustPresent(dir)
 		wantCode(t, "a project that compose prints with 18 MiB", err, dray.CodeWorkspaceUntrusted)
 		if err != nil && !strings.Contains(err.Error(), "printed more than 16 MiB") {
 			t.Errorf("got %v", err)

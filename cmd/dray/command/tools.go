@@ -26,7 +26,8 @@ with the name of a command below, write -- before it.`,
 	}
 	cmd.AddCommand(newToolsLint(a),
 		newToolState(a, "enable", "Allow calls of a tool again", "enable undoes disable."),
-		newToolState(a, "disable", "Deny calls of a tool", `disable denies calls of a tool; running calls go on. It holds until dray tools enable,
+		newToolState(a, "disable", "Deny calls of a tool",
+			`disable denies calls of a tool; running calls go on. It holds until dray tools enable,
 also after a restart.`))
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {

@@ -147,9 +147,11 @@ changes, trust the workspace again.`,
 	}, func(ctx context.Context, c *client.Client, folder string) error {
 		return a.trust(ctx, c, folder, flags)
 	})
-	cmd.Flags().BoolVar(&flags.show, "show", false, "print what a trust would cover, and trust nothing")
+	cmd.Flags().BoolVar(&flags.show, "show", false,
+		"print what a trust would cover, and trust nothing")
 	cmd.Flags().BoolVar(&flags.revoke, "revoke", false, "end the trust; containers go on")
-	cmd.Flags().StringVar(&flags.hash, "hash", "", "trust only what has this hash, as --show prints it")
+	cmd.Flags().StringVar(&flags.hash, "hash", "",
+		"trust only what has this hash, as --show prints it")
 	cmd.MarkFlagsMutuallyExclusive("show", "revoke", "hash")
 	return cmd
 }

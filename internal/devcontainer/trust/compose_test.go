@@ -288,6 +288,10 @@ func TestTrust_ComposeSpecialFiles(t *testing.T) {
 		})
 		path := filepath.Join(loc.Workspace, ".devcontainer", "a.env")
 		s := composeStore(t, dockerConfig)
+		review, err := s.Review(t.Context(), loc)
+		if err != nil {
+			t.Fatal(err)
+		}
 		run := s.compose.Run
 		s.compose.Run = func(ctx context.Context, cmd helper.Command) (string, error) {
 			if err := os.RemoveAll(path); err != nil {
@@ -296,7 +300,10 @@ func TestTrust_ComposeSpecialFiles(t *testing.T) {
 			devtest.Mkfifo(t, path)
 			return run(ctx, cmd)
 		}
-		summary := mustTrust(t, s, loc)
+		summary, err := s.Trust(t.Context(), loc, review.Hash)
+		if err != nil {
+			t.Fatal(err)
+		}
 		wantUntrusted(t, s, loc, "not a regular file")
 		if !slices.Contains(summary.Files, path) {
 			t.Errorf("files %v", summary.Files)

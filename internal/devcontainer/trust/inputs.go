@@ -60,8 +60,6 @@ type inputs struct {
 	// sources are paths of the workspace that mounts may name, with what followSymlinks returns for
 	// them, sorted.
 	sources map[string][]string
-	// acts are what files do on the host, except the configuration, by their path.
-	acts map[string][]SummaryLine
 	// compose are the files of a compose project, nil for others, and project is what docker compose
 	// makes of them, after addProject.
 	compose *compose.Inputs
@@ -84,7 +82,7 @@ func collect(ctx context.Context, loc devcontainer.Location) (*inputs, error) {
 	in := &inputs{
 		loc: canonical, files: map[string]string{}, content: map[string][]byte{},
 		folders: map[string]bool{}, features: map[string]map[string]any{},
-		sources: map[string][]string{}, acts: map[string][]SummaryLine{}, ctx: ctx, dir: linux.UntrustedDir(canonical.Workspace),
+		sources: map[string][]string{}, ctx: ctx, dir: linux.UntrustedDir(canonical.Workspace),
 	}
 	if in.file, err = devcontainer.ReadConfig(ctx, canonical); err != nil {
 		return nil, err

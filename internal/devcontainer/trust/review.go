@@ -50,12 +50,6 @@ func (r Review) Write(w io.Writer) error {
 	return err
 }
 
-// act notes what a file does on the host or asks for there, so that it is shown and its change is
-// reported. The file must be read or added too. The acts of the configuration are configActs.
-func (in *inputs) act(path, name, value string) {
-	in.acts[path] = append(in.acts[path], SummaryLine{name, value})
-}
-
 // configActs returns what the configuration does on the host or asks for there, with its local
 // features and its compose project.
 func (in *inputs) configActs() []SummaryLine {
@@ -72,12 +66,10 @@ func (in *inputs) list() []Input {
 	list := []Input{}
 	for _, path := range in.existing() {
 		i := Input{Path: path, SHA256: in.sha256(path), Acts: []string{}}
-		acts := in.acts[path]
 		if path == in.loc.Config {
-			acts = in.configActs()
-		}
-		for _, line := range acts {
-			i.Acts = append(i.Acts, line.String())
+			for _, line := range in.configActs() {
+				i.Acts = append(i.Acts, line.String())
+			}
 		}
 		list = append(list, i)
 	}
@@ -125,11 +117,6 @@ func (in *inputs) facts() []string {
 	}
 	for _, line := range in.configActs() {
 		add("%s", line)
-	}
-	for _, path := range slices.Sorted(maps.Keys(in.acts)) {
-		for _, line := range in.acts[path] {
-			add("%s", line)
-		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(in.sources)) {
 		add("%s leads to %s", path, strings.Join(in.sources[path], " "))

@@ -68,7 +68,7 @@ func TestTrust_ForHashOfReview(t *testing.T) {
 
 	devtest.Write(t, loc.Workspace, "init.sh", "true")
 	devtest.Write(t, loc.Workspace, ".devcontainer/devcontainer.json", before)
-	devtest.Must(t, os.Remove(filepath.Join(loc.Workspace, ".devcontainer/Dockerfile")))
+	devtest.Must(t, os.Remove(filepath.Join(loc.Workspace, ".devcontainer", "Dockerfile")))
 	wantTrusted(t, s, loc)
 	devtest.Must(t, s.Revoke(t.Context(), loc), s.Revoke(t.Context(), loc))
 	wantUntrusted(t, s, loc, "is not trusted")

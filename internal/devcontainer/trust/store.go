@@ -109,8 +109,8 @@ func (s *Store) Trust(ctx context.Context, loc devcontainer.Location, hash strin
 	return summary, s.file.put(record)
 }
 
-// Revoke ends the trust in a workspace, if there is one. It fails with conflict for a workspace that
-// the configuration trusts.
+// Revoke ends the trust in a workspace, if there is one. It fails with conflict for a workspace
+// that the configuration trusts.
 func (s *Store) Revoke(ctx context.Context, loc devcontainer.Location) error {
 	loc, err := loc.Canonical(ctx)
 	if err != nil {

@@ -187,7 +187,7 @@ func TestTrustCoversMountedDirectory(t *testing.T) {
 		t.Errorf("pinned %s, %v: the mount that was agreed to is not what up gets", text, err)
 	}
 	summary := mustTrust(t, s, loc)
-	if !strings.Contains(fmt.Sprint(summary.Access), "{workspaceMount the directory "+above+"}") ||
+	if !strings.Contains(fmt.Sprint(summary.Access), "workspaceMount the directory "+above+"]") ||
 		!strings.Contains(fmt.Sprint(summary.Notes), "is mounted, not only the workspace: "+above) {
 		t.Errorf("the summary does not show that %s is mounted: %+v", above, summary)
 	}
