@@ -54,7 +54,7 @@ func TestUnresponsiveDaemonOfStream(t *testing.T) {
 	}
 	defer stream.Close()
 	if _, err := stream.Next(); !errors.Is(err, ErrUnresponsive) || IsLost(err) ||
-		!strings.Contains(dray.AsError(err).Hint, "kill -CONT") || probes.Load() < 4 {
+		!strings.Contains(dray.AsError(err).Hint, "dray stop") || probes.Load() < 4 {
 		t.Errorf("after %d checks: %v, hint %q", probes.Load(), err, dray.AsError(err).Hint)
 	}
 }

@@ -143,7 +143,11 @@ func startHostileDaemon(t *testing.T, cli string) hostileDaemon {
 }
 
 func (d hostileDaemon) post(ctx context.Context, path, body string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://dray"+path,
+	return d.do(ctx, http.MethodPost, path, body)
+}
+
+func (d hostileDaemon) do(ctx context.Context, method, path, body string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://dray"+path,
 		strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -208,11 +212,18 @@ func (d hostileDaemon) goodWorkspace(image string) string {
 		os.WriteFile(configOf(good), []byte(text), 0o600)); err != nil {
 		d.t.Fatal(err)
 	}
-	for _, action := range []string{"trust", "up"} {
-		path := "/v1/workspaces/" + strings.ReplaceAll(good, "/", "%2F") + "/" + action
-		if out, err := d.post(d.t.Context(), path, "{}"); err != nil {
-			d.t.Fatalf("%s: %s, %v", action, out, err)
-		}
+	path := "/v1/workspaces/" + strings.ReplaceAll(good, "/", "%2F")
+	out, err := d.do(d.t.Context(), http.MethodGet, path+"/trust", "")
+	var review struct{ Hash string }
+	if err := errors.Join(err, json.Unmarshal(out, &review)); err != nil {
+		d.t.Fatalf("%s, %v", out, err)
+	}
+	hash := fmt.Sprintf(`{"hash": %q}`, review.Hash)
+	if out, err := d.post(d.t.Context(), path+"/trust", hash); err != nil {
+		d.t.Fatalf("%s, %v", out, err)
+	}
+	if out, err := d.post(d.t.Context(), path+"/up", "{}"); err != nil {
+		d.t.Fatalf("%s, %v", out, err)
 	}
 	return good
 }
