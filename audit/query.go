@@ -142,8 +142,8 @@ func (p position) cursor(list byte) string {
 }
 
 func parseCursor(list byte, s string) (position, error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) != cursorSize || b[0] != list {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s) // it ignores line breaks
+	if err != nil || len(b) != cursorSize || b[0] != list || strings.ContainsAny(s, "\r\n") {
 		return position{}, dray.Errorf(dray.CodeInvalidRequest, "malformed cursor").
 			WithHint("send next_cursor of the previous page, or no cursor for the first page")
 	}

@@ -205,6 +205,7 @@ func FuzzCursor(f *testing.F) {
 	f.Add(position{1, 2}.cursor(callCursor))
 	f.Add(position{-1, -2}.cursor(callCursor))
 	f.Add("")
+	f.Add("AX000\r000000000000000000")
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := parseCursor(callCursor, s)
 		if err == nil && p.cursor(callCursor) != s {

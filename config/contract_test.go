@@ -31,7 +31,11 @@ tools.mapping tools.idempotent tools.results tools.rewrite_text tools.stdin tool
 tools.success_codes tool_dirs
 audit.on_failure audit.keep audit.redact.patterns audit.redact.env retry.attempts retry.budget
 breaker.failures breaker.open
-policy.approval_lifetime trust.workspaces`
+policy.files policy.approval_lifetime trust.workspaces
+python.runtime python.resident python.idle python.queue python.queue_wait python.wall python.cpu
+python.memory python.total_memory python.permissions.fs python.permissions.network
+python.permissions.env python.pyodide.assets python.pyodide.deno python.pyodide.resident
+python.pyodide.preload python.prepare.source_builds python.prepare.index mcp.servers mcp.view`
 
 // supported has the supported keys. The others are refused by name.
 const supported = `

@@ -417,7 +417,13 @@ var settings = append(settingDefs{
 func unsupportedSettings() settingDefs {
 	keys := []string{
 		"audit.on_failure", "audit.keep", "audit.redact.patterns", "audit.redact.env",
-		"policy.approval_lifetime",
+		"policy.files", "policy.approval_lifetime",
+		"python.runtime", "python.resident", "python.idle", "python.queue", "python.queue_wait",
+		"python.wall", "python.cpu", "python.memory", "python.total_memory", "python.permissions.fs",
+		"python.permissions.network", "python.permissions.env", "python.pyodide.assets",
+		"python.pyodide.deno", "python.pyodide.resident", "python.pyodide.preload",
+		"python.prepare.source_builds", "python.prepare.index",
+		"mcp.servers", "mcp.view",
 	}
 	var unsupported settingDefs
 	for _, key := range keys {

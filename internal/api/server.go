@@ -357,7 +357,9 @@ func (s *Server) serves(r *http.Request, method string) bool {
 // notFoundOrMethod returns the error of a request that no operation serves.
 func (s *Server) notFoundOrMethod(r *http.Request) error {
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+	for _, method := range []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete,
+	} {
 		if s.serves(r, method) {
 			allowed = append(allowed, method)
 		}

@@ -154,6 +154,13 @@ func (s *attemptSink) Started() {
 	}
 }
 
+// Queued passes on that the call waits for a slot, to a caller that shows it.
+func (s *attemptSink) Queued(waiting bool) {
+	if q, ok := s.Sink.(interface{ Queued(waiting bool) }); ok {
+		q.Queued(waiting)
+	}
+}
+
 func (s *attemptSink) Output(stream dray.Stream, p []byte) {
 	s.mu.Lock()
 	s.output = true
