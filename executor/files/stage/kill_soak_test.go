@@ -172,8 +172,12 @@ func TestSoakKill(t *testing.T) {
 			killPage.Row(t, []string{where}, count.cells)
 			mustWrite(t, dir, versioned(0)...)
 			version := 0
-			for range soakreport.Count(100, 10) {
+			rounds := soakreport.Count(100, 10)
+			for count.kills < rounds || count.journals == 0 && count.kills < 10*rounds {
 				version = count.killOnce(t, r, dir, version)
+				if t.Failed() {
+					return
+				}
 			}
 			if count.journals == 0 {
 				t.Error("no journal was complete when its writer was killed")
