@@ -178,7 +178,7 @@ func TestSupervisorThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// waitEnded waits until a process has ended, whoever reaps it.
+// waitEnded waits until a process has ended, also if another process reaps it.
 func waitEnded(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); alive(pid); {

@@ -251,13 +251,13 @@ func (h *info) findTool(r *http.Request) (*dray.Tool, error) {
 // setToolState returns the handler that enables or disables a tool.
 func (h *info) setToolState(state tool.State) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if h.server.cfg.Access.Viewer(principal(r)) != "" {
-			return dray.Errorf(dray.CodeDenied, "%s may not change the state of a tool", principal(r)).
-				WithHint("only the daemon's user and root may")
+		caller := principal(r)
+		if err := h.server.cfg.Access.CheckOperator(caller, "change the state of a tool"); err != nil {
+			return err
 		}
 		t, err := h.findTool(r)
 		if err == nil {
-			err = h.server.current.Load().Tools.SetState(r.Context(), principal(r), t.Name, state)
+			err = h.server.current.Load().Tools.SetState(r.Context(), caller, t.Name, state)
 		}
 		if err != nil {
 			return err

@@ -35,13 +35,20 @@ func (h *workspaces) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	mine := []workspace.Info{}
-	for _, ws := range all {
-		if h.access.CheckWorkspace(r.Context(), principal(r), ws.Folder) == nil {
-			mine = append(mine, ws)
+	return replyUsable(w, r, h.access, all, func(ws workspace.Info) string { return ws.Folder })
+}
+
+// replyUsable responds with the elements of all whose workspace the caller may use.
+func replyUsable[T any](w http.ResponseWriter, r *http.Request, access call.Access, all []T,
+	folder func(T) string,
+) error {
+	usable := []T{}
+	for _, element := range all {
+		if access.CheckWorkspace(r.Context(), principal(r), folder(element)) == nil {
+			usable = append(usable, element)
 		}
 	}
-	return reply(w, listReply[workspace.Info]{mine})
+	return reply(w, listReply[T]{usable})
 }
 
 // check fails unless the caller may use a workspace, given by its id or directory.
@@ -69,13 +76,8 @@ func (h *workspaces) listContainers(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	mine := []workspace.ContainerState{}
-	for _, c := range all {
-		if h.access.CheckWorkspace(r.Context(), principal(r), c.Workspace) == nil {
-			mine = append(mine, c)
-		}
-	}
-	return reply(w, listReply[workspace.ContainerState]{mine})
+	return replyUsable(w, r, h.access, all,
+		func(c workspace.ContainerState) string { return c.Workspace })
 }
 
 // register gives a container a name.

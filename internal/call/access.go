@@ -58,6 +58,16 @@ func owns(ctx context.Context, principal, folder string) bool {
 	return ok && principal == fmt.Sprintf("uid:%d", stat.Uid)
 }
 
+// CheckOperator fails with denied unless a principal sees the calls of all. action is what was
+// requested, as in "reload the configuration".
+func (a Access) CheckOperator(principal, action string) error {
+	if a.Viewer(principal) == "" {
+		return nil
+	}
+	return dray.Errorf(dray.CodeDenied, "%s may not %s", principal, action).
+		WithHint("only the daemon's user, uid:%d, and root may", a.UID)
+}
+
 // CheckTrust fails with denied if a principal may not decide about trust: what a trusted workspace
 // runs on the host, it runs as the daemon's user.
 func (a Access) CheckTrust(principal string) error {

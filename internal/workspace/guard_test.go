@@ -290,14 +290,21 @@ func TestUp_RefusesHardLinks(t *testing.T) {
 	}
 }
 
+// composeProject names the compose project of the workspace in its .env, and removes its containers
+// at the end of the test.
+func (g guardTest) composeProject() string {
+	project := strings.ToLower(filepath.Base(g.parent) + filepath.Base(filepath.Dir(g.parent)))
+	g.put(".env", "COMPOSE_PROJECT_NAME="+project+"\n")
+	g.t.Cleanup(func() { g.removeAll("com.docker.compose.project=" + project) })
+	return project
+}
+
 // A compose service that starts first sees the workspace, but compose has read its files. The next
 // `up` stops it (RT-09).
 func TestUp_ComposeHasReadItsFiles(t *testing.T) {
 	g := newGuardTest(t, `{"dockerComposeFile": "compose.yml", "service": "app",
 		"workspaceFolder": "/w", "initializeCommand": "sh .devcontainer/init.sh"}`)
-	project := strings.ToLower(filepath.Base(g.parent) + filepath.Base(filepath.Dir(g.parent)))
-	g.put(".env", "COMPOSE_PROJECT_NAME="+project+"\n")
-	t.Cleanup(func() { g.removeAll("com.docker.compose.project=" + project) })
+	project := g.composeProject()
 	g.put(".devcontainer/app.env", "FROM=good\n")
 	g.put(".devcontainer/compose.yml", `
 version: "3"
@@ -333,9 +340,7 @@ services:
 // again (RT-09).
 func TestUp_ComposeBesideContainersWithItsFiles(t *testing.T) {
 	g := newGuardTest(t, `{"dockerComposeFile": "compose.yml", "service": "app", "workspaceFolder": "/"}`)
-	project := strings.ToLower(filepath.Base(g.parent) + filepath.Base(filepath.Dir(g.parent)))
-	g.put(".env", "COMPOSE_PROJECT_NAME="+project+"\n")
-	t.Cleanup(func() { g.removeAll("com.docker.compose.project=" + project) })
+	g.composeProject()
 	g.put(".devcontainer/app.env", "FROM=good\n")
 	g.put(".devcontainer/compose.yml", `
 version: "3"

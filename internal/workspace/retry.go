@@ -110,10 +110,8 @@ func (c *repeatedCall) report(err error) {
 // pause blocks before the next attempt. It returns false if the context ends before.
 func (c *repeatedCall) pause(ctx context.Context) bool {
 	c.sink.reset()
-	timer := time.NewTimer(firstRetryDelay << (len(c.failed) - 1))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(firstRetryDelay << (len(c.failed) - 1)):
 		return true
 	case <-ctx.Done():
 		return false
@@ -133,10 +131,10 @@ func rewind(stdin io.Reader) bool {
 	return ok
 }
 
-// attemptSink observes how far an attempt comes. The caller is told of the first start only.
+// attemptSink observes how far an attempt comes. It passes only the first start on to the caller.
 type attemptSink struct {
 	dray.Sink
-	told bool
+	passedOn bool // the start
 
 	mu      sync.Mutex
 	started bool
@@ -146,8 +144,8 @@ type attemptSink struct {
 func (s *attemptSink) Started() {
 	s.mu.Lock()
 	s.started = true
-	first := !s.told
-	s.told = true
+	first := !s.passedOn
+	s.passedOn = true
 	s.mu.Unlock()
 	if first {
 		s.Sink.Started()

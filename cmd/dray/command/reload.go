@@ -103,9 +103,8 @@ type reloadEvent struct {
 
 // Reload implements [api.Daemon].
 func (d *daemon) Reload(ctx context.Context, principal string) (api.Reload, error) {
-	if d.access.Viewer(principal) != "" {
-		return api.Reload{}, dray.Errorf(dray.CodeDenied, "%s may not reload the configuration",
-			principal).WithHint("only the daemon's user, uid:%d, and root may", d.access.UID)
+	if err := d.access.CheckOperator(principal, "reload the configuration"); err != nil {
+		return api.Reload{}, err
 	}
 	d.reloading.Lock()
 	defer d.reloading.Unlock()

@@ -283,10 +283,8 @@ func waitIdle(ctx context.Context, svc service, after time.Duration) bool {
 
 // pause returns true after d, and false when ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
