@@ -68,8 +68,12 @@ var importRules = []importRule{
 		why:    "the agent links it",
 	},
 	{
-		from: "audit/...", to: []string{"./..."}, except: []string{".", "migrations"},
+		from: "audit/...", to: []string{"./..."}, except: []string{".", "migrations", "audit/proof"},
 		why: "the audit log must be readable without the packages that write to it",
+	},
+	{
+		from: "audit/proof/...", to: []string{"./..."},
+		why: "another program can check a receipt with it, and with nothing else of dray",
 	},
 	{
 		from: "executor/...", to: []string{
@@ -141,6 +145,10 @@ var importRules = []importRule{
 		from: "internal/strictjson/...", to: []string{"./..."},
 		except: []string{".", "internal/lexical"},
 		why:    "decoding must not depend on the meaning of a request",
+	},
+	{
+		from: "internal/redact/...", to: []string{"./..."}, except: []string{".", "internal/lexical"},
+		why: "what is a secret must not depend on who records it",
 	},
 	{
 		from: "internal/client/...", to: []string{"./..."}, except: []string{"."},
@@ -220,7 +228,7 @@ var owners = []owner{
 	{"github.com/spf13/cobra", []string{"cmd/dray/command"}},
 	{"github.com/mattn/go-sqlite3", []string{"audit"}},
 	{"github.com/pressly/goose", []string{"audit"}},
-	{"golang.org/x/mod", []string{"audit"}},
+	{"golang.org/x/mod", []string{"audit/..."}},
 	{"github.com/moby/moby", []string{"executor/docker"}},
 	{"github.com/docker/cli", []string{"executor/docker"}},
 	{"github.com/containerd/errdefs", []string{"executor/docker"}},
@@ -260,6 +268,10 @@ var starters = []processStarter{
 	{
 		"cmd/dray/command", "exec.Command",
 		"a command starts the daemon, which outlives it; callers do not choose the program",
+	},
+	{
+		"cmd/dray/command", "exec.CommandContext",
+		"doctor asks the devcontainer CLI for its version, in a process of its own without a daemon",
 	},
 }
 

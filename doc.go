@@ -18,7 +18,7 @@
 //	internal/call         validate, find the tool, route            the record, once
 //	internal/admission    admit, or busy
 //	audit                 commit the begin record                   commit the end record
-//	internal/call         accepted                                  result with its route
+//	internal/call         accepted                                  result with its route, redacted
 //	executor              deadline
 //	internal/workspace    the container runs, its agent answers     container metadata
 //	internal/admission    acquire a slot                            release it
@@ -45,7 +45,8 @@
 //	pathmapper                            dray
 //	executor/process, internal/wire       dray, internal/linux, internal/pack; the agent links them
 //	executor/files/...                    the same, and each other; the agent links it too
-//	audit                                 dray, migrations
+//	audit                                 dray, migrations, audit/proof
+//	audit/proof                           none
 //	executor/...                          never internal/api, internal/call, internal/router, internal/tool
 //	internal/devcontainer/...             dray; it talks to no engine
 //	internal/devcontainer/compose         internal/devcontainer/helper, internal/lexical
@@ -58,6 +59,7 @@
 //	internal/call                         never internal/api
 //	internal/strictjson                   dray, internal/lexical
 //	internal/validate                     dray, internal/lexical
+//	internal/redact                       dray, internal/lexical
 //	internal/transfer                     dray, executor/files/..., internal/lexical, pathmapper
 //	internal/admission                    dray, executor
 //	internal/client                       dray; it knows the daemon by its HTTP interface alone

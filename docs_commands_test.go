@@ -127,7 +127,7 @@ func judge(known, words []string) string {
 	}
 	args := append(append(slices.Clone(flags[1:n]), "--help"), flags[n:]...)
 	out, said := run(args...)
-	group := strings.Contains(out, "Available Commands:") &&
+	group := strings.Contains(out, " Commands:\n") &&
 		!strings.Contains(out, strings.Join(flags[:n], " ")+" [NAME] [flags]") // it runs by itself too
 	switch {
 	case said != "":

@@ -291,11 +291,12 @@ func commands(t *testing.T) []string {
 	t.Helper()
 	all := []string{"dray"}
 	for i := 0; i < len(all); i++ {
-		_, list, _ := strings.Cut(help(t, all[i]), "Available Commands:\n")
-		list, _, _ = strings.Cut(list, "\n\n")
-		for line := range strings.Lines(list) {
-			if name := strings.Fields(line); len(name) > 1 && name[0] != "help" {
-				all = append(all, all[i]+" "+name[0])
+		for _, list := range strings.Split(help(t, all[i]), " Commands:\n")[1:] {
+			list, _, _ = strings.Cut(list, "\n\n")
+			for line := range strings.Lines(list) {
+				if name := strings.Fields(line); len(name) > 1 && name[0] != "help" {
+					all = append(all, all[i]+" "+name[0])
+				}
 			}
 		}
 	}

@@ -26,6 +26,7 @@ const (
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
 	CodeSyncRefused          Code = "sync_refused"
 	CodeRouteConflict        Code = "route_conflict"
+	CodeIdempotencyMismatch  Code = "idempotency_mismatch"
 	CodeBusy                 Code = "busy"
 	CodeBudgetExceeded       Code = "budget_exceeded"
 	CodeInternal             Code = "internal"

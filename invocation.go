@@ -100,11 +100,22 @@ type PlanRouting struct {
 	Fallback string `json:"fallback,omitempty"`
 }
 
+// Idempotency is a key that the principal of a call chose for its request, so that repeats of the
+// request are the same call.
+type Idempotency struct {
+	// Key has 1 to 255 visible ASCII characters.
+	Key string `json:"key"`
+	// Request is a keyed hash of the request in hexadecimal. Another request cannot use the key.
+	Request string `json:"request"`
+}
+
 // Call is an invocation while it is executed. Each layer passes a changed copy to the next.
 type Call struct {
 	Invocation Invocation
 	// Tool is the tool that the invocation names. Intake sets it, and no layer looks it up again.
 	Tool *Tool
+	// Idempotency is the key that the audit log claims for the call. Nil is none.
+	Idempotency *Idempotency
 	// Stdin is what the process reads. Nil is an empty stdin. The creator of the call closes it.
 	Stdin io.Reader
 	// Control has functions to call with the running process. Nil is none. It is received from only
@@ -121,9 +132,12 @@ type Call struct {
 	// NewTextFilter returns a filter that rewrites the environment's paths in a text into the caller's
 	// and writes to the given writer. The mapping layer sets it. Nil leaves text unchanged.
 	NewTextFilter func(to io.Writer) TextFilter
+	// NewRedaction returns a filter that replaces the secrets in an output stream. Intake sets it. Nil
+	// leaves the streams unchanged.
+	NewRedaction func(to RedactedWriter) TextFilter
 }
 
-// TextFilter rewrites a stream of text. It must not be used concurrently.
+// TextFilter rewrites a stream. It must not be used concurrently.
 type TextFilter interface {
 	// Write passes on as much of the text as can be decided.
 	io.Writer
@@ -134,6 +148,14 @@ type TextFilter interface {
 	Close() error
 	// Replaced returns the number of replacements.
 	Replaced() int64
+}
+
+// RedactedWriter receives a stream in which secrets were replaced.
+type RedactedWriter interface {
+	// Write gets unchanged bytes of the stream.
+	io.Writer
+	// WriteMark gets a mark that replaces size bytes of the stream.
+	WriteMark(mark []byte, size int64) error
 }
 
 // Control is called once with a running process, for instance to send it a signal. It must not

@@ -1,6 +1,8 @@
 package dray
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 )
@@ -90,7 +92,8 @@ type StreamSummary struct {
 	HeadBytes    int64  `json:"head_bytes"`
 	TailBytes    int64  `json:"tail_bytes"`
 	OmittedBytes int64  `json:"omitted_bytes"`
-	// TotalBytes counts what the tool wrote, and KeptBytes what of its beginning was captured.
+	// TotalBytes, HeadBytes, OmittedBytes and TailBytes count what the tool wrote. KeptBytes is the
+	// length of what was captured of its beginning, after redaction.
 	TotalBytes int64 `json:"total_bytes"`
 	KeptBytes  int64 `json:"kept_bytes"`
 	Truncated  bool  `json:"truncated"`
@@ -99,6 +102,21 @@ type StreamSummary struct {
 	// Rewritten is set if the paths of the stream were rewritten. Text is then that of the rewritten
 	// stream, and all other members are those of the raw stream.
 	Rewritten *RewrittenSummary `json:"rewritten,omitempty"`
+}
+
+// Whole returns the text if its digest proves that it is the whole captured stream: with rewritten
+// the rewritten one, if there is one, else the raw one.
+func (s StreamSummary) Whole(rewritten bool) (text []byte, ok bool) {
+	size, digest := s.KeptBytes, s.SHA256
+	if s.Rewritten != nil && rewritten {
+		size, digest = s.Rewritten.KeptBytes, s.Rewritten.SHA256
+	}
+	text = []byte(s.Text)
+	sum := sha256.Sum256(text)
+	if size > 0 && hex.EncodeToString(sum[:]) != digest {
+		return nil, false
+	}
+	return text[:size], true
 }
 
 // RewrittenSummary describes a stream with rewritten paths.

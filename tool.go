@@ -13,6 +13,9 @@ import (
 type Tool struct {
 	Name        string
 	Description string
+	// Workspace is the folder of the project that declares the tool, which runs only in a container of
+	// it. It is empty for the tools of the daemon.
+	Workspace string
 	// InputSchema and OutputSchema are JSON Schemas of objects. OutputSchema is nil for a tool whose
 	// output has no schema.
 	InputSchema  json.RawMessage
@@ -43,6 +46,9 @@ type Tool struct {
 	// CheckInput checks an input in the caller's form. It fails with invalid_input and at most 50
 	// details, each with a JSON pointer that begins with /input.
 	CheckInput func(input json.RawMessage) error
+	// SecretFields returns the JSON pointers of the values in an input that the schema marks as secret
+	// (writeOnly, x-secret). Nil if it marks none.
+	SecretFields func(input json.RawMessage) []string
 	// Run executes a call in call.Environment.
 	Run ExecutorFunc
 }

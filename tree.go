@@ -77,6 +77,9 @@ type WriteTreeOptions struct {
 	// RefuseRepositories fails with denied if git would take a directory that is written to for a
 	// repository although it is not named ".git", because of what exists there and what is written.
 	RefuseRepositories bool
+	// BeforeCommit is called with the files when all of them are staged and none is written. If it
+	// fails, nothing is written. Only writes on the host call it. Nil is none.
+	BeforeCommit func(files []WrittenFile) error
 }
 
 // WrittenFile is a file that was written, or that existed with the same content.

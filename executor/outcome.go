@@ -224,28 +224,59 @@ func (s *streamCapture) close() dray.StreamSummary {
 // streamSink receives the output of a running process.
 type streamSink struct {
 	*streamCapture
-	sink   dray.Sink
-	watch  *watchdog
-	filter *timedFilter // nil if the text stays unchanged
+	sink  dray.Sink
+	watch *watchdog
+	// redaction replaces secrets, then filter rewrites paths. Each is nil if it changes nothing.
+	redaction, filter *timedFilter
 }
 
 // copyFrom reads a stream to its end. It goes on when the captures fail, so that a tool never waits
 // for disk space.
 func (t *streamSink) copyFrom(stream io.Reader) {
-	if t.filter != nil {
-		defer t.filter.stop()
-	}
+	defer t.filter.stop()
+	defer t.redaction.stop()
 	if !copyBuffered(stream, smallBuffers, true, t.write) {
 		copyBuffered(stream, largeBuffers, false, t.write)
+	}
+	if t.redaction != nil {
+		t.redaction.close()
 	}
 	if t.filter != nil {
 		t.paths = t.filter.close()
 	}
 }
 
+// write receives what the tool wrote.
 func (t *streamSink) write(p []byte) {
 	t.watch.outputSeen()
+	if t.redaction != nil {
+		t.redaction.write(p)
+		return
+	}
+	t.pass(p)
+}
+
+// redactedSink receives the stream without its secrets.
+type redactedSink struct{ *streamSink }
+
+func (s redactedSink) Write(p []byte) (int, error) {
+	s.pass(p)
+	return len(p), nil
+}
+
+func (s redactedSink) WriteMark(mark []byte, size int64) error {
+	s.checkCaptured(s.raw.WriteMark(mark, size))
+	s.show(mark)
+	return nil
+}
+
+func (t *streamSink) pass(p []byte) {
 	t.capture(t.raw, p)
+	t.show(p)
+}
+
+// show passes the captured stream on to the filter, or to the sink.
+func (t *streamSink) show(p []byte) {
 	if t.filter == nil {
 		t.sink.Output(t.stream, p)
 		return
@@ -254,17 +285,23 @@ func (t *streamSink) write(p []byte) {
 }
 
 func (t *streamSink) capture(c *capture.Capture, p []byte) {
-	if _, err := c.Write(p); err != nil {
+	_, err := c.Write(p)
+	t.checkCaptured(err)
+}
+
+func (t *streamSink) checkCaptured(err error) {
+	if err != nil {
 		t.watch.stopWith(ErrOutputLimit)
 	}
 }
 
 // rewrite passes the text through a filter before the sink and the second capture get it.
 func (t *streamSink) rewrite(tasks *taskGroup, newFilter func(io.Writer) dray.TextFilter) {
-	t.filter = &timedFilter{tasks: tasks, text: newFilter(writerFunc(func(p []byte) {
+	text := newFilter(writerFunc(func(p []byte) {
 		t.capture(t.rewritten, p)
 		t.sink.Output(t.stream, p)
-	}))}
+	}))
+	t.filter = &timedFilter{tasks: tasks, text: text, delay: flushDelay}
 }
 
 // writerFunc is a writer that never fails.
@@ -275,14 +312,16 @@ func (f writerFunc) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flushDelay is how long a filter buffers the end of a text, where a path may begin, while the tool
-// prints nothing. Flushed text is not rewritten any more, so the delay is longer than the pause
-// that a busy machine makes in the middle of a path.
-const flushDelay = time.Second
+// flushDelay is how long a filter buffers the end of a text, where a path or a secret may begin,
+// while the tool prints nothing. Flushed text is not rewritten any more, so the delay is longer
+// than the pause that a busy machine makes in the middle of a path. On a terminal somebody waits
+// for every character.
+const flushDelay, terminalFlushDelay = time.Second, 50 * time.Millisecond
 
-// timedFilter is a text filter that is flushed when it buffered text for flushDelay.
+// timedFilter is a filter that is flushed when it buffered text for a delay.
 type timedFilter struct {
 	tasks *taskGroup
+	delay time.Duration
 
 	mu      sync.Mutex
 	text    dray.TextFilter // its writer never fails
@@ -300,24 +339,24 @@ func (f *timedFilter) write(p []byte) {
 	}
 	f.last = time.Now()
 	if f.timer == nil {
-		f.timer = time.AfterFunc(flushDelay, f.flush)
+		f.timer = time.AfterFunc(f.delay, f.flush)
 		return
 	}
-	f.timer.Reset(flushDelay)
+	f.timer.Reset(f.delay)
 }
 
 // flush does nothing if a write came after the timer had fired: that has set the timer again.
 func (f *timedFilter) flush() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopped || time.Since(f.last) < flushDelay {
+	if f.stopped || time.Since(f.last) < f.delay {
 		return
 	}
 	// The panic is recorded before the lock is released, and thus before the stream can end.
 	f.tasks.Run(func() { _ = f.text.Flush() })
 }
 
-// close writes the rest of the text and returns how many paths were rewritten.
+// close writes the rest of the text and returns the number of replacements.
 func (f *timedFilter) close() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -326,8 +365,11 @@ func (f *timedFilter) close() int64 {
 	return f.text.Replaced()
 }
 
-// stop stops the timer. After it nothing is flushed.
+// stop stops the timer, unless f is nil. After it nothing is flushed.
 func (f *timedFilter) stop() {
+	if f == nil {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stopped = true

@@ -57,6 +57,9 @@ type Options struct {
 	// Rewrite returns a filter for the paths in a text (dray.Call); nil leaves the text unchanged. The
 	// raw output is captured as well; the sink and the result's text get the rewritten one.
 	Rewrite func(to io.Writer) dray.TextFilter
+	// Redact returns a filter that replaces secrets (dray.Call); nil leaves the output unchanged. The
+	// captures, the sink and the result get only what it passes on.
+	Redact func(to dray.RedactedWriter) dray.TextFilter
 }
 
 // Run starts a process, copies its stdin and output, and blocks until the process and all its
@@ -200,6 +203,12 @@ func (r *run) output(s *streamCapture) (copyAll, drain func()) {
 	t := &streamSink{streamCapture: s, sink: r.sink, watch: r.watch}
 	if r.Rewrite != nil {
 		t.rewrite(&r.tasks, r.Rewrite)
+	}
+	if r.Redact != nil {
+		t.redaction = &timedFilter{tasks: &r.tasks, text: r.Redact(redactedSink{t}), delay: flushDelay}
+		if r.terminal {
+			t.redaction.delay = terminalFlushDelay
+		}
 	}
 	return func() { t.copyFrom(r.proc.Output(s.stream)) },
 		func() { _, _ = io.Copy(io.Discard, r.proc.Output(s.stream)) }

@@ -118,6 +118,71 @@ func TestRewrittenOutput(t *testing.T) {
 	}
 }
 
+// starRedaction replaces each "secret" by a mark, when it has all of it.
+type starRedaction struct {
+	to   dray.RedactedWriter
+	held []byte
+	n    int64
+}
+
+const starMark = "***"
+
+func (r *starRedaction) Write(p []byte) (int, error) {
+	r.held = append(r.held, p...)
+	const secret = "secret"
+	for {
+		before, after, found := bytes.Cut(r.held, []byte(secret))
+		if !found {
+			return len(p), nil
+		}
+		_, _ = r.to.Write(before)
+		_ = r.to.WriteMark([]byte(starMark), int64(len(secret)))
+		r.held = after
+		r.n++
+	}
+}
+
+func (r *starRedaction) Buffered() int   { return len(r.held) }
+func (r *starRedaction) Replaced() int64 { return r.n }
+func (r *starRedaction) Close() error    { return r.Flush() }
+
+func (r *starRedaction) Flush() error {
+	_, err := r.to.Write(r.held)
+	r.held = nil
+	return err
+}
+
+// Secrets are replaced before anything is captured, rewritten or shown; the totals count what the
+// tool wrote (CA-02, CA-05, AU-07).
+func TestRedactedOutput(t *testing.T) {
+	b := newFixture(t)
+	const script = "printf sec; printf 'ret in /workspace, a '; { echo secret; exit 3; } >&2"
+	r := newRunner(t, capture.Options{Limit: 1 << 20, SummaryBytes: 16 << 10})
+	sink := &recordingSink{Sink: dray.Discard, seen: map[dray.Stream]string{}}
+	out, err := r.Run(t.Context(), b.env,
+		dray.ProcessSpec{Argv: []string{"/bin/sh", "-c", script}, Dir: b.dir}, executor.Options{
+			ID: t.Name(), Rewrite: rewriter(t),
+			Redact: func(to dray.RedactedWriter) dray.TextFilter { return &starRedaction{to: to} },
+		}, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Release()
+	const redacted, shown = starMark + " in /workspace, a ", starMark + " in /home/me/app, a "
+	got := out.Result.Stdout
+	if got.TotalBytes != int64(len(redacted))+3 || got.HeadBytes != got.TotalBytes ||
+		got.KeptBytes != int64(len(redacted)) || got.SHA256 != digest(redacted) || got.Truncated {
+		t.Errorf("stdout %+v", got)
+	}
+	checkCaptured(t, r.Captures, t.Name(), dray.Stdout, redacted, shown, got)
+	if got.Text != shown || sink.seen[dray.Stdout] != shown || sink.seen[dray.Stderr] != starMark+"\n" {
+		t.Errorf("seen %q, text %q", sink.seen, got.Text)
+	}
+	if e := out.Result.Error; e == nil || e.Message != starMark {
+		t.Errorf("error %v", e)
+	}
+}
+
 // checkCaptured compares the captures with the output. One without a file is in the record, or
 // equal to the raw one.
 func checkCaptured(t *testing.T, store *capture.Store, id string, stream dray.Stream, printed,

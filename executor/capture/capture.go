@@ -34,7 +34,8 @@ type Capture struct {
 	name  string // of the file
 
 	mu     sync.Mutex
-	total  int64
+	total  int64 // bytes that the tool wrote
+	length int64 // bytes after redaction
 	kept   int64
 	sum    hash.Hash
 	memory []byte // the captured bytes until there is a file
@@ -42,6 +43,7 @@ type Capture struct {
 	size   int64 // of the file
 	head   []byte
 	tail   ring
+	marks  marks
 	err    error
 	closed bool
 	// requireFile is set if the record does not contain the text.
@@ -54,6 +56,22 @@ func (c *Capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.total += int64(len(p))
+	return len(p), c.write(p)
+}
+
+// WriteMark implements [dray.RedactedWriter]: the mark is captured, and the totals count what it
+// replaces.
+func (c *Capture) WriteMark(mark []byte, size int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total += size
+	viewed := int64(c.owner.opts.SummaryBytes)
+	c.marks.add(c.length, len(mark), size, viewed, c.length-viewed)
+	return c.write(mark)
+}
+
+func (c *Capture) write(p []byte) error {
+	c.length += int64(len(p))
 	if space := c.owner.opts.Limit - c.kept; space > 0 && c.err == nil {
 		c.keep(p[:min(int64(len(p)), space)])
 	}
@@ -64,7 +82,7 @@ func (c *Capture) Write(p []byte) (int, error) {
 		rest = p[n:]
 	}
 	c.tail.write(rest)
-	return len(p), c.err
+	return c.err
 }
 
 func (c *Capture) keep(p []byte) {
@@ -176,7 +194,7 @@ func (c *Capture) Release() { c.owner.release(c) }
 // fitsInSummary reports whether the text of Summary is exactly the captured bytes. The record
 // contains it then, and a file would cost more than the rest of the capture.
 func (c *Capture) fitsInSummary() bool {
-	return !c.requireFile && c.kept == c.total && c.total == int64(len(c.head)+len(c.tail.buf)) &&
+	return !c.requireFile && c.kept == c.length && c.length == int64(len(c.head)+len(c.tail.buf)) &&
 		utf8.Valid(c.memory)
 }
 
@@ -190,14 +208,16 @@ func (c *Capture) Summary() dray.StreamSummary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	head, tail := c.head, c.tail.bytes()
-	if omitted := c.total - int64(len(head)+len(tail)); omitted > 0 {
+	whole := c.length == int64(len(head)+len(tail))
+	if !whole {
 		head, tail = cutEnd(head), cutStart(tail)
 	}
-	omitted := c.total - int64(len(head)+len(tail))
+	headBytes := c.marks.written(int64(len(head)), whole)
+	omitted := c.marks.written(c.length-int64(len(tail)), true) - headBytes
 	return dray.StreamSummary{
-		Text: text(head, tail, omitted, c.id), HeadBytes: int64(len(head)),
-		TailBytes: int64(len(tail)), OmittedBytes: omitted, TotalBytes: c.total, KeptBytes: c.kept,
-		Truncated: c.kept < c.total, SHA256: hex.EncodeToString(c.sum.Sum(nil)),
+		Text: text(head, tail, omitted, c.id), HeadBytes: headBytes,
+		TailBytes: c.total - headBytes - omitted, OmittedBytes: omitted, TotalBytes: c.total,
+		KeptBytes: c.kept, Truncated: c.kept < c.length, SHA256: hex.EncodeToString(c.sum.Sum(nil)),
 	}
 }
 
@@ -207,11 +227,11 @@ func (c *Capture) Tail(n int) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := append(bytes.Clone(c.head), c.tail.bytes()...)
-	if c.total > int64(len(b)) {
+	if c.length > int64(len(b)) {
 		b = c.tail.bytes()
 	}
 	b = b[max(0, len(b)-n):]
-	if c.total > int64(len(b)) {
+	if c.length > int64(len(b)) {
 		b = cutStart(b)
 	}
 	return b

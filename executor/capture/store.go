@@ -250,11 +250,11 @@ func (s *Store) sweep() {
 			s.report(Removed{Err: fmt.Errorf("internal error: %v\n%s", v, debug.Stack())})
 		}
 	}()
-	s.report(s.removeOld(time.Now().Add(-s.opts.MaxAge)))
+	s.report(s.RemoveBefore(time.Now().Add(-s.opts.MaxAge)))
 }
 
-// removeOld removes the captures whose last write is before a time.
-func (s *Store) removeOld(before time.Time) (done Removed) {
+// RemoveBefore removes the captures of ended calls whose last write is before a time.
+func (s *Store) RemoveBefore(before time.Time) (done Removed) {
 	s.removing.Lock()
 	defer s.removing.Unlock()
 	s.oldest = nil // it may be outdated or incomplete

@@ -31,6 +31,9 @@ const (
 // dirPrefix starts the names of Managers' cgroups.
 const dirPrefix = "dray-"
 
+// idLength is the length of what follows the prefix, in the alphabet of rand.Text.
+const idLength = 16
+
 // Manager is a cgroup for all processes that one owner starts in a container, with a cgroup for
 // each supervisor below it. It is safe for concurrent use.
 type Manager struct {
@@ -48,7 +51,7 @@ type Manager struct {
 // 5.14).
 func NewManager(parent string) (*Manager, error) {
 	RemoveStale(parent)
-	dir := filepath.Join(parent, dirPrefix+strings.ToLower(rand.Text()[:16]))
+	dir := filepath.Join(parent, dirPrefix+strings.ToLower(rand.Text()[:idLength]))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create a cgroup: %w", err)
 	}
@@ -235,6 +238,43 @@ func RemoveStale(parent string) {
 		killStale(dir)
 		_ = owner.Close()
 	}
+}
+
+// RemoveAllStale is RemoveStale for every cgroup of this machine. It does nothing if this program
+// is not root.
+func RemoveAllStale() {
+	if os.Geteuid() != 0 {
+		return
+	}
+	mount, ok := unifiedMount()
+	if !ok {
+		return
+	}
+	parents := map[string]bool{}
+	_ = filepath.WalkDir(mount.Point, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || !d.IsDir():
+			return nil //nolint:nilerr // a cgroup that was removed
+		case isManagerDir(path):
+			parents[filepath.Dir(path)] = true
+			return fs.SkipDir
+		}
+		return nil
+	})
+	for parent := range parents {
+		RemoveStale(parent)
+	}
+}
+
+// isManagerDir reports whether a directory is certainly a Manager's: services may have a cgroup
+// whose name begins in the same way.
+func isManagerDir(path string) bool {
+	id, ok := strings.CutPrefix(filepath.Base(path), dirPrefix)
+	if !ok || len(id) != idLength || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
+		return false
+	}
+	info, err := os.Stat(filepath.Join(path, "home"))
+	return err == nil && info.IsDir()
 }
 
 // killStale kills what is left in a Manager's cgroup. Kept leftover processes are not in it.

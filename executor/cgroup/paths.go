@@ -36,23 +36,13 @@ func SelfPath() (string, error) {
 
 // find returns the directory of the cgroup that choose returns for the cgroup of a process.
 func find(pid int, choose func(group string) (string, bool)) (string, error) {
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return "", fmt.Errorf("read the mounts: %w", err)
-	}
 	list, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
 		return "", fmt.Errorf("read the cgroup of process %d: %w", pid, err)
 	}
-	var mount linux.Mount
-	for m := range linux.Mounts(table) {
-		if m.FSType == "cgroup2" {
-			mount = m
-			break
-		}
-	}
+	mount, mounted := unifiedMount()
 	group, named := unifiedGroup(list)
-	if mount.Point == "" || !named {
+	if !mounted || !named {
 		return "", ErrUnsupported
 	}
 	group, ok := choose(group)
@@ -62,6 +52,17 @@ func find(pid int, choose func(group string) (string, bool)) (string, error) {
 	}
 	dir := filepath.Join(mount.Point, below)
 	return dir, verifyMember(dir, pid)
+}
+
+// unifiedMount returns the mount of the cgroup v2 hierarchy.
+func unifiedMount() (mount linux.Mount, ok bool) {
+	table, _ := os.ReadFile("/proc/self/mountinfo") // without /proc there is none
+	for m := range linux.Mounts(table) {
+		if m.FSType == "cgroup2" {
+			return m, true
+		}
+	}
+	return linux.Mount{}, false
 }
 
 // containerPrefix returns the path of a cgroup up to the element that names the container:

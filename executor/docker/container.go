@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
@@ -29,7 +30,12 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (devcontainer.Containe
 func (e *Engine) newContainer(ctx context.Context, r container.InspectResponse,
 ) (devcontainer.ContainerInfo, error) {
 	c := containerInfo(r)
+	server, err := e.askServer(ctx)
+	if err != nil {
+		return c, err
+	}
 	img, err := e.image(ctx, r.Image)
+	c.Env = server.dialect.ownEnv(c, img)
 	c.ImageDigest, c.Arch = img.digest, img.arch
 	c.ImageLabels, c.ImageRemoved = img.labels, img.removed
 	return c, err
@@ -105,9 +111,30 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
+// RemoveNetworks removes the networks with a label. One that containers still use stays.
+func (e *Engine) RemoveNetworks(ctx context.Context, label, value string) error {
+	res, err := e.api.NetworkList(ctx, client.NetworkListOptions{
+		Filters: client.Filters{}.Add("label", label+"="+value),
+	})
+	if err != nil {
+		return e.unavailable("list networks", err)
+	}
+	for _, n := range res.Items {
+		inspected, err := e.api.NetworkInspect(ctx, n.ID, client.NetworkInspectOptions{})
+		if err == nil && len(inspected.Network.Containers) == 0 {
+			_, err = e.api.NetworkRemove(ctx, n.ID, client.NetworkRemoveOptions{})
+		}
+		if err != nil && !errdefs.IsNotFound(err) { // it was removed meanwhile
+			return e.unavailable("remove a network", err)
+		}
+	}
+	return nil
+}
+
 type image struct {
 	digest, arch string
 	labels       map[string]string
+	env          []string
 	removed      bool // digest is its id, and nothing else is known
 }
 
@@ -128,7 +155,7 @@ func (e *Engine) image(ctx context.Context, id string) (image, error) {
 	}
 	img = image{digest: id, arch: res.Architecture}
 	if res.Config != nil {
-		img.labels = res.Config.Labels
+		img.labels, img.env = res.Config.Labels, res.Config.Env
 	}
 	if len(res.RepoDigests) > 0 {
 		img.digest = res.RepoDigests[0]
@@ -189,12 +216,13 @@ func (e *Engine) Environment(ctx context.Context, info devcontainer.ContainerInf
 
 func (e *Engine) agentContainer(ctx context.Context, info devcontainer.ContainerInfo,
 ) (agent.Container, error) {
-	name, err := e.Name(ctx)
+	server, err := e.askServer(ctx)
 	return agent.Container{
 		ID: info.ID, StartedAt: info.StartedAt, User: info.User, Env: info.Env,
 		Hostname: info.Hostname, Workdir: info.Workdir, Groups: info.Groups,
 		Metadata: dray.ContainerMetadata{
-			ID: info.ID, Name: info.Name, Image: info.Image, ImageDigest: info.ImageDigest, Engine: name,
+			ID: info.ID, Name: info.Name, Image: info.Image, ImageDigest: info.ImageDigest,
+			Engine: server.name,
 		},
 		Access: access{e, info},
 	}, err

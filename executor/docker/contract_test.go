@@ -12,17 +12,30 @@ import (
 	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/executor/executortest"
 	"github.com/dray-dev/dray/internal/devcontainer"
+	"github.com/dray-dev/dray/internal/enginetest"
 )
 
 // Environments with the agent, by socket and by stdio, and one with the engine's exec pass the same
 // suite (EX-15).
 func TestContract(t *testing.T) {
+	contracts(t, inFull)
+}
+
+// With Podman they pass it too (RT-13).
+func TestContract_Podman(t *testing.T) {
+	own := enginetest.Start(t, enginetest.Options{Podman: true, Images: []string{debian}})
+	t.Setenv("DOCKER_HOST", own.Host())
+	contracts(t, inBrief)
+}
+
+func contracts(t *testing.T, brief bool) {
+	t.Helper()
 	for _, transport := range []docker.Transport{
 		docker.TransportSocket, docker.TransportStdio,
 		docker.TransportEngine,
 	} {
 		t.Run(string(transport), func(t *testing.T) {
-			contract(t, newEngine(t, transport), nil, inFull)
+			contract(t, newEngine(t, transport), nil, brief)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -25,57 +26,63 @@ const (
 // current context of the CLI, else the default socket. It does not connect. It fails with
 // engine_unavailable. Close must be called.
 func NewEngine(config EndpointConfig, opts Options) (*Engine, error) {
-	clientOpts, source, err := resolveEndpoint(config)
+	found, err := resolveEndpoint(config)
 	if err == nil {
 		var api *client.Client
-		if api, err = client.New(clientOpts...); err == nil {
-			return newEngine(api, config, source, opts), nil
+		if api, err = client.New(found.options...); err == nil {
+			found.host = cmp.Or(found.host, api.DaemonHost())
+			return newEngine(api, config, found, opts), nil
 		}
 	}
 	return nil, dray.Errorf(dray.CodeEngineUnavailable,
-		"cannot select a container engine (by %s): %w", source, err).
+		"cannot select a container engine (by %s): %w", found.source, err).
 		WithHint("run `docker version` in the same environment, or set engine.host in the configuration")
 }
 
-// resolveEndpoint returns the options of the client and the setting that selected them.
-func resolveEndpoint(config EndpointConfig) (opts []client.Opt, source string, err error) {
-	for _, s := range []struct {
-		source, value string
-		options       func(string) ([]client.Opt, error)
-	}{
-		{sourceHost, config.Host, hostOptions},
-		{sourceContext, config.Context, contextOptions},
-		{"DOCKER_HOST", os.Getenv("DOCKER_HOST"), hostOptions},
-		{"DOCKER_CONTEXT", os.Getenv("DOCKER_CONTEXT"), contextOptions},
-		{"currentContext of " + configDir(), currentContext(), contextOptions},
-	} {
-		if s.value != "" {
-			opts, err = s.options(s.value)
-			return opts, s.source, err
-		}
-	}
-	return nil, "default", nil
+// endpoint is a selected engine.
+type endpoint struct {
+	// host is its address; empty is the client's default. The client of an ssh host has another one.
+	host    string
+	options []client.Opt
+	source  string // the setting that selected it
 }
 
-// hostOptions returns options for a host as the docker CLI accepts it, including ssh://.
-func hostOptions(host string) ([]client.Opt, error) {
+func resolveEndpoint(config EndpointConfig) (endpoint, error) {
+	for _, s := range []struct {
+		source, value string
+		resolve       func(string) (endpoint, error)
+	}{
+		{sourceHost, config.Host, hostEndpoint},
+		{sourceContext, config.Context, contextEndpoint},
+		{"DOCKER_HOST", os.Getenv("DOCKER_HOST"), hostEndpoint},
+		{"DOCKER_CONTEXT", os.Getenv("DOCKER_CONTEXT"), contextEndpoint},
+		{"currentContext of " + configDir(), currentContext(), contextEndpoint},
+	} {
+		if s.value != "" {
+			found, err := s.resolve(s.value)
+			found.source = s.source
+			return found, err
+		}
+	}
+	return endpoint{source: "default"}, nil
+}
+
+// hostEndpoint returns a host as the docker CLI accepts it, including ssh://.
+func hostEndpoint(host string) (endpoint, error) {
 	ep := docker.Endpoint{EndpointMeta: docker.EndpointMeta{Host: host}}
 	opts, err := ep.ClientOpts()
-	if err != nil {
-		return nil, err
-	}
-	if os.Getenv("DOCKER_CERT_PATH") != "" {
+	if err == nil && os.Getenv("DOCKER_CERT_PATH") != "" {
 		opts = append(opts, client.WithTLSClientConfigFromEnv())
 	}
-	return opts, nil
+	return endpoint{host: host, options: opts}, err
 }
 
 // defaultContext is a name that means no context; the store does not contain it.
 const defaultContext = "default"
 
-func contextOptions(name string) ([]client.Opt, error) {
+func contextEndpoint(name string) (endpoint, error) {
 	if name == defaultContext {
-		return nil, nil
+		return endpoint{}, nil
 	}
 	s := store.New(filepath.Join(configDir(), "contexts"), store.NewConfig(
 		func() any { return &struct{}{} },
@@ -83,17 +90,18 @@ func contextOptions(name string) ([]client.Opt, error) {
 	))
 	meta, err := s.GetMetadata(name)
 	if err != nil {
-		return nil, err
+		return endpoint{}, err
 	}
-	endpoint, err := docker.EndpointFromContext(meta)
+	selected, err := docker.EndpointFromContext(meta)
 	if err != nil {
-		return nil, err
+		return endpoint{}, err
 	}
-	ep, err := docker.WithTLSData(s, name, endpoint)
+	ep, err := docker.WithTLSData(s, name, selected)
 	if err != nil {
-		return nil, err
+		return endpoint{}, err
 	}
-	return ep.ClientOpts()
+	opts, err := ep.ClientOpts()
+	return endpoint{host: ep.Host, options: opts}, err
 }
 
 func configDir() string {

@@ -20,7 +20,8 @@ import (
 	"github.com/dray-dev/dray/executor/docker"
 )
 
-// dockerConfig writes a configuration of the docker CLI with contexts, each with another host.
+// dockerConfig writes a configuration of the docker CLI with contexts, NAME or NAME=HOST, each with
+// another host.
 func dockerConfig(t *testing.T, current string, contexts ...string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,10 +48,14 @@ func dockerConfig(t *testing.T, current string, contexts ...string) {
 		put(dir+"/config.json", map[string]any{"currentContext": current, "auths": map[string]any{}})
 	}
 	for _, name := range contexts {
+		name, host, given := strings.Cut(name, "=")
+		if !given {
+			host = "unix:///ctx/" + name
+		}
 		id := fmt.Sprintf("%x", sha256.Sum256([]byte(name)))
 		put(dir+"/contexts/meta/"+id+"/meta.json", map[string]any{
 			"Name": name, "Metadata": map[string]any{}, "Endpoints": map[string]any{
-				"docker": map[string]any{"Host": "unix:///ctx/" + name, "SkipTLSVerify": false},
+				"docker": map[string]any{"Host": host, "SkipTLSVerify": false},
 			},
 		})
 	}

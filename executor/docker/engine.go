@@ -57,8 +57,8 @@ type Options struct {
 // Engine is a connection to a container engine. It is safe for concurrent use.
 type Engine struct {
 	api      *client.Client
-	endpoint EndpointConfig
-	source   string
+	config   EndpointConfig
+	endpoint endpoint
 	opts     Options
 	log      *zap.Logger
 	agents   *agent.Pool
@@ -67,17 +67,17 @@ type Engine struct {
 	agentFor func(arch string) (agentbin.Agent, error)
 
 	mu       sync.Mutex
-	name     string // "docker 20.10.24"; empty before the first request
+	server   server // zero before the first request
 	images   map[string]image
 	failures map[string]agentFailure
 }
 
-func newEngine(api *client.Client, endpoint EndpointConfig, source string, opts Options) *Engine {
+func newEngine(api *client.Client, config EndpointConfig, found endpoint, opts Options) *Engine {
 	if opts.Log == nil {
 		opts.Log = zap.NewNop()
 	}
 	e := &Engine{
-		api: api, endpoint: endpoint, source: source, opts: opts, log: opts.Log,
+		api: api, config: config, endpoint: found, opts: opts, log: opts.Log,
 		images: map[string]image{}, failures: map[string]agentFailure{}, agentFor: agentbin.For,
 		agents: agent.NewPool(agent.Config{
 			Lease: opts.Lease, Channel: opts.Transport.channel(), Version: opts.Version, Log: opts.Log,
@@ -88,18 +88,18 @@ func newEngine(api *client.Client, endpoint EndpointConfig, source string, opts 
 }
 
 // Source returns the setting that selected this engine.
-func (e *Engine) Source() string { return e.source }
+func (e *Engine) Source() string { return e.endpoint.source }
 
 // Host returns the engine's address.
-func (e *Engine) Host() string { return e.api.DaemonHost() }
+func (e *Engine) Host() string { return e.endpoint.host }
 
 // Env returns variables that make the docker CLI use this engine too.
 func (e *Engine) Env() []string {
-	switch e.source {
+	switch e.endpoint.source {
 	case sourceHost:
-		return []string{"DOCKER_HOST=" + e.endpoint.Host}
+		return []string{"DOCKER_HOST=" + e.config.Host}
 	case sourceContext:
-		return []string{"DOCKER_CONTEXT=" + e.endpoint.Context, "DOCKER_HOST="}
+		return []string{"DOCKER_CONTEXT=" + e.config.Context, "DOCKER_HOST="}
 	default:
 		return nil
 	}
@@ -112,22 +112,40 @@ func (e *Engine) Close() error {
 	return e.api.Close()
 }
 
+// server is the program that answers an engine's requests.
+type server struct {
+	name    string // "docker 20.10.24"
+	dialect dialect
+}
+
 // Name returns the engine's product and version.
 func (e *Engine) Name(ctx context.Context) (string, error) {
+	s, err := e.askServer(ctx)
+	return s.name, err
+}
+
+// knownServer returns the cached result of askServer, which is called for each container that is
+// inspected.
+func (e *Engine) knownServer() server {
 	e.mu.Lock()
-	name := e.name
-	e.mu.Unlock()
-	if name != "" {
-		return name, nil
+	defer e.mu.Unlock()
+	return e.server
+}
+
+// askServer asks the engine once what it is.
+func (e *Engine) askServer(ctx context.Context) (server, error) {
+	if known := e.knownServer(); known.name != "" {
+		return known, nil
 	}
 	v, err := e.api.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
-		return "", e.unavailable("get its version", err)
+		return server{}, e.unavailable("get its version", err)
 	}
+	d, version := dialectOf(v)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.name = productOf(v)
-	return e.name, nil
+	e.server = server{name: d.product + " " + version, dialect: d}
+	return e.server, nil
 }
 
 // Components returns the versions of the engine's parts by name, such as runc. An engine reports
@@ -153,11 +171,11 @@ func (e *Engine) unavailable(doing string, err error) error {
 		return dray.Errorf(dray.CodeEngineUnavailable,
 			"this user may not use the container engine at %s (%s): %w", e.Host(), doing, err).
 			WithHint("join the group of its socket (often `usermod -aG docker USER`, then log in again), "+
-				"or "+selectEngineHint, e.source)
+				"or "+selectEngineHint, e.Source())
 	}
 	return dray.Errorf(dray.CodeEngineUnavailable,
 		"the container engine at %s did not answer (%s): %w", e.Host(), doing, err).
-		WithHint("start the engine, or "+selectEngineHint, e.source)
+		WithHint("start the engine, or "+selectEngineHint, e.Source())
 }
 
 const selectEngineHint = "select one by engine.host, engine.context or DOCKER_HOST (selected by %s)"

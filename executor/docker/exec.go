@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -32,6 +33,7 @@ type execEnv struct {
 	spec           agent.Spec
 	fallbackReason string // why the agent is not used; empty if the configuration says so
 	caps           dray.Capabilities
+	dialect        dialect
 
 	mu        sync.Mutex // one probe at a time
 	probeDone bool
@@ -41,7 +43,7 @@ type execEnv struct {
 func newExecEnv(e *Engine, c agent.Container, spec agent.Spec, reason string) *execEnv {
 	env := &execEnv{
 		engine: e, container: c, spec: spec, fallbackReason: reason,
-		caps: spec.Capabilities(c, "engine", ""),
+		caps: spec.Capabilities(c, "engine", ""), dialect: e.knownServer().dialect,
 	}
 	if reason != "" {
 		env.caps.Warnings = append(slices.Clip(env.caps.Warnings),
@@ -56,7 +58,8 @@ func (e *execEnv) Capabilities() dray.Capabilities { return e.caps }
 // Start creates an exec and waits until the engine reports that its process runs or cannot run.
 func (e *execEnv) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process, error) {
 	probed, warnings := e.shellEnvironment(ctx)
-	vars := slices.Concat(probed, agent.Assignments(spec.Env), agent.Assignments(e.spec.RemoteEnv))
+	vars := slices.Concat(e.dialect.missingInExec(e.container.Env), probed,
+		agent.Assignments(spec.Env), agent.Assignments(e.spec.RemoteEnv))
 	vars = process.CallEnv(vars, spec.CallID, "")
 	if spec.CallID != "" {
 		warnings = append(slices.Clip(warnings),
@@ -84,7 +87,8 @@ func (e *execEnv) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Proces
 func (e *execEnv) exec(ctx context.Context, argv []string, dir string, env []string, terminal bool,
 ) (*execProcess, error) {
 	stream, err := e.engine.openExec(ctx, e.container.ID, client.ExecCreateOptions{
-		User: e.spec.User, Cmd: argv, WorkingDir: dir, Env: env, TTY: terminal, DetachKeys: detachKeys,
+		User: e.spec.User, Cmd: argv, WorkingDir: dir, Env: env, TTY: terminal,
+		DetachKeys: e.dialect.detachKeys,
 	})
 	if err != nil {
 		err = e.engine.containerError(e.container.Metadata.Name, "start a process", err)
@@ -93,7 +97,7 @@ func (e *execEnv) exec(ctx context.Context, argv []string, dir string, env []str
 		}
 		return nil, err
 	}
-	p := newExecProcess(e.engine, e.container, stream) //nolint:contextcheck // outlives the start
+	p := newExecProcess(e, stream) //nolint:contextcheck // outlives the start
 	if err := p.started(ctx); err != nil {
 		p.Stop(0)
 		<-p.done
@@ -165,17 +169,23 @@ type execProcess struct {
 	container agent.Container
 	stream    *execStream
 	out, err  *io.PipeReader
-	warnings  []string
-	done      chan struct{} // closed when exit and failure are set
-	stop      sync.Once
-	stopped   chan struct{}
-	exit      dray.Exit
-	failure   error
+	// begun is closed when the first output has been read, or there is none. beginsWithError reports
+	// whether it can be the runtime's error.
+	begun           chan struct{}
+	beginsWithError bool
+	startError      startError
+	warnings        []string
+	done            chan struct{} // closed when exit and failure are set
+	stop            sync.Once
+	stopped         chan struct{}
+	exit            dray.Exit
+	failure         error
 }
 
-func newExecProcess(e *Engine, c agent.Container, s *execStream) *execProcess {
+func newExecProcess(e *execEnv, s *execStream) *execProcess {
 	p := &execProcess{
-		engine: e, container: c, stream: s, done: make(chan struct{}), stopped: make(chan struct{}),
+		engine: e.engine, container: e.container, stream: s, startError: e.dialect.startError,
+		begun: make(chan struct{}), done: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	var out, errOut *io.PipeWriter
 	p.out, out = io.Pipe()
@@ -183,8 +193,8 @@ func newExecProcess(e *Engine, c agent.Container, s *execStream) *execProcess {
 	go func() { // ends with the stream, which Stop closes
 		defer close(p.done)
 		defer func() { _ = s.Close() }()
-		panicked := logging.RecoverPanics(e.log, "reading the output of an exec", func() {
-			err := demultiplex(s, out, errOut)
+		panicked := logging.RecoverPanics(e.engine.log, "reading the output of an exec", func() {
+			err := p.demultiplex(out, errOut)
 			_, _ = out.Close(), errOut.Close()
 			p.exit, p.failure = p.exitStatus(err)
 		})
@@ -196,15 +206,22 @@ func newExecProcess(e *Engine, c agent.Container, s *execStream) *execProcess {
 	return p
 }
 
-func demultiplex(s *execStream, out, errOut io.Writer) error {
+func (p *execProcess) demultiplex(out, errOut io.Writer) error {
 	buf := make([]byte, 64<<10)
-	for {
-		stream, n, err := s.read(buf)
+	begun := sync.OnceFunc(func() { close(p.begun) })
+	defer begun()
+	for first := true; ; first = false {
+		stream, n, err := p.stream.read(buf)
 		if err == io.EOF { //nolint:errorlint // the end between two frames
 			return nil
 		}
 		if err != nil {
 			return err
+		}
+		if first {
+			p.beginsWithError = stream == p.startError.stream &&
+				bytes.HasPrefix(buf[:n], []byte(p.startError.prefix))
+			begun()
 		}
 		to := out
 		if stream == engineStderr {
@@ -231,8 +248,15 @@ func (p *execProcess) started(ctx context.Context) error {
 			return p.engine.containerError(p.container.Metadata.Name, "start a process", err)
 		case state.PID != 0:
 			return nil
-		case slices.Contains(notStartedCodes, state.ExitCode):
-			return p.startFailure()
+		case slices.Contains(p.startError.codes, state.ExitCode):
+			return p.startFailure(ctx)
+		}
+		select {
+		case <-p.begun:
+			if !p.beginsWithError {
+				return nil // a process that has ended has no pid with Podman
+			}
+		default:
 		}
 		select {
 		case <-tick.C:
@@ -244,10 +268,23 @@ func (p *execProcess) started(ctx context.Context) error {
 	}
 }
 
-// startFailure reads the runtime's error, which the engine writes to the output.
-func (p *execProcess) startFailure() error {
-	go func() { _, _ = io.Copy(io.Discard, p.err) }() // ends with the stream, as ReadAll does
-	b, _ := io.ReadAll(io.LimitReader(p.out, 4<<10))
+// startFailure reads the runtime's error, which the engine writes to a stream of the process. It
+// returns nil if the process ran and ended with that exit code.
+func (p *execProcess) startFailure(ctx context.Context) error {
+	select {
+	case <-p.begun:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !p.beginsWithError && p.startError.prefix != "" {
+		return nil
+	}
+	with, without := p.out, p.err
+	if p.startError.stream == engineStderr {
+		with, without = without, with
+	}
+	go func() { _, _ = io.Copy(io.Discard, without) }() // ends with the stream, as ReadAll does
+	b, _ := io.ReadAll(io.LimitReader(with, 4<<10))
 	text := strings.TrimSpace(string(b))
 	code := startErrorCode(text)
 	return dray.Errorf(code, "the engine could not start the process: %s", text).

@@ -24,14 +24,15 @@ import (
 // symlink before their last element.
 func (e *Engine) Writers(ctx context.Context, paths []string,
 ) ([]devcontainer.ContainerInfo, error) {
-	res, err := e.api.ContainerList(ctx, client.ContainerListOptions{
-		All: true, Filters: client.Filters{}.Add("status", "running", "paused", "restarting"),
-	})
+	res, err := e.api.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, e.unavailable("list containers", err)
 	}
 	var writers []devcontainer.ContainerInfo
 	for _, c := range res.Items {
+		if slices.Contains(withoutProcesses, string(c.State)) {
+			continue
+		}
 		info, writes, err := e.Writer(ctx, c.ID, paths)
 		if err != nil {
 			return nil, err

@@ -15,9 +15,18 @@ import (
 // maxSymlinks is the number of symlinks that a path may lead through, as in the kernel.
 const maxSymlinks = 40
 
+// symlinks is how a lookup treats the symlinks below the directory.
+type symlinks int
+
+const (
+	followAll symlinks = iota
+	keepLast           // the last segment is not followed
+	refuseAll          // the lookup fails with ELOOP
+)
+
 // lookupUntrusted returns an O_PATH fd of a file for UntrustedDir. Most files are on the mount of
 // dir, which the kernel verifies in one step. Other paths are resolved segment by segment.
-func lookupUntrusted(dir, name string, follow bool) (int, error) {
+func lookupUntrusted(dir, name string, links symlinks) (int, error) {
 	if !filepath.IsAbs(name) {
 		return -1, fs.ErrInvalid
 	}
@@ -28,12 +37,14 @@ func lookupUntrusted(dir, name string, follow bool) (int, error) {
 	defer Close(own)
 	base, rest := commonDir(dir, name)
 	if base == dir {
-		flags := unix.O_PATH
-		if !follow {
+		flags, resolve := unix.O_PATH, uint64(unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_MAGICLINKS)
+		if links == keepLast {
 			flags |= unix.O_NOFOLLOW
 		}
-		fd, err := openat2(own, cmp.Or(rest, "."), flags,
-			unix.RESOLVE_NO_XDEV|unix.RESOLVE_NO_MAGICLINKS)
+		if links == refuseAll {
+			resolve |= unix.RESOLVE_NO_SYMLINKS
+		}
+		fd, err := openat2(own, cmp.Or(rest, "."), flags, resolve)
 		switch err {
 		//nolint:errorlint // the bare number; the last two without openat2
 		case unix.EXDEV, unix.EAGAIN, unix.ENOSYS, unix.EPERM:
@@ -45,9 +56,9 @@ func lookupUntrusted(dir, name string, follow bool) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	w := walk{dir: dir, mount: mount, at: -1}
+	w := walk{dir: dir, mount: mount, at: -1, symlinks: links}
 	defer w.enter(-1)
-	return w.resolve(name, follow)
+	return w.resolve(name)
 }
 
 // commonDir splits path at the longest directory that it has in common with dir. rest is relative
@@ -72,6 +83,8 @@ type walk struct {
 	mount int // the id of the mount of dir
 	at    int // the O_PATH fd of the current directory, or -1
 	links int // symlinks followed
+
+	symlinks symlinks
 }
 
 // enter closes the current directory and replaces it.
@@ -81,7 +94,7 @@ func (w *walk) enter(fd int) {
 }
 
 // resolve returns an O_PATH fd of the file with an absolute path.
-func (w *walk) resolve(path string, follow bool) (int, error) {
+func (w *walk) resolve(path string) (int, error) {
 	for {
 		rest, err := w.root(path)
 		if err != nil {
@@ -98,7 +111,10 @@ func (w *walk) resolve(path string, follow bool) (int, error) {
 		case err != nil:
 			Close(fd)
 			return -1, err
-		case isLink && (follow || rest != ""):
+		case isLink && w.symlinks == refuseAll:
+			Close(fd)
+			return -1, unix.ELOOP
+		case isLink && (w.symlinks == followAll || rest != ""):
 			path, err = w.follow(fd)
 			Close(fd)
 			if err != nil {

@@ -46,17 +46,17 @@ func (d UntrustedDir) StatDir(ctx context.Context) (fs.FileInfo, error) {
 
 // Stat describes a file, as os.Stat does.
 func (d UntrustedDir) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
-	return d.stat(ctx, name, true)
+	return d.stat(ctx, name, followAll)
 }
 
 // Lstat describes a file and does not follow a symlink in its last segment.
 func (d UntrustedDir) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
-	return d.stat(ctx, name, false)
+	return d.stat(ctx, name, keepLast)
 }
 
-func (d UntrustedDir) stat(ctx context.Context, name string, follow bool) (fs.FileInfo, error) {
+func (d UntrustedDir) stat(ctx context.Context, name string, links symlinks) (fs.FileInfo, error) {
 	return await(ctx, d, name, func() (fs.FileInfo, error) {
-		fd, err := d.lookup(name, follow)
+		fd, err := d.lookup(name, links)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (d UntrustedDir) StatAll(ctx context.Context, names []string) ([]unix.Stat_
 	return await(ctx, d, string(d), func() ([]unix.Stat_t, error) {
 		list := make([]unix.Stat_t, len(names))
 		for i, name := range names {
-			if fd, err := d.lookup(name, true); err == nil {
+			if fd, err := d.lookup(name, followAll); err == nil {
 				if Stat(fd, &list[i]) != nil {
 					list[i] = unix.Stat_t{}
 				}
@@ -85,8 +85,19 @@ func (d UntrustedDir) StatAll(ctx context.Context, names []string) ([]unix.Stat_
 
 // ReadFile returns the content of a regular file of at most limit bytes.
 func (d UntrustedDir) ReadFile(ctx context.Context, name string, limit int64) ([]byte, error) {
+	return d.readFile(ctx, name, limit, followAll)
+}
+
+// ReadOwnFile is ReadFile for a file of the directory itself: it fails with ELOOP if a segment of
+// its path below the directory is a symlink.
+func (d UntrustedDir) ReadOwnFile(ctx context.Context, name string, limit int64) ([]byte, error) {
+	return d.readFile(ctx, name, limit, refuseAll)
+}
+
+func (d UntrustedDir) readFile(ctx context.Context, name string, limit int64, links symlinks,
+) ([]byte, error) {
 	return await(ctx, d, name, func() ([]byte, error) {
-		f, err := d.open(name, fs.FileMode.IsRegular, unix.O_RDONLY)
+		f, err := d.open(name, links, fs.FileMode.IsRegular, unix.O_RDONLY)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +117,7 @@ func (d UntrustedDir) ReadFile(ctx context.Context, name string, limit int64) ([
 // names and types may be used.
 func (d UntrustedDir) ReadDir(ctx context.Context, name string, limit int) ([]fs.DirEntry, error) {
 	return await(ctx, d, name, func() ([]fs.DirEntry, error) {
-		f, err := d.open(name, fs.FileMode.IsDir, unix.O_RDONLY|unix.O_DIRECTORY)
+		f, err := d.open(name, followAll, fs.FileMode.IsDir, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +137,7 @@ func (d UntrustedDir) ReadDir(ctx context.Context, name string, limit int) ([]fs
 // Readlink returns the target of a symlink.
 func (d UntrustedDir) Readlink(ctx context.Context, name string) (string, error) {
 	return await(ctx, d, name, func() (string, error) {
-		fd, err := d.lookup(name, false)
+		fd, err := d.lookup(name, keepLast)
 		if err != nil {
 			return "", err
 		}
@@ -139,7 +150,7 @@ func (d UntrustedDir) Readlink(ctx context.Context, name string) (string, error)
 // RealPath returns a path without symlinks, as filepath.EvalSymlinks does.
 func (d UntrustedDir) RealPath(ctx context.Context, name string) (string, error) {
 	return await(ctx, d, name, func() (string, error) {
-		fd, err := d.lookup(name, true)
+		fd, err := d.lookup(name, followAll)
 		if err != nil {
 			return "", err
 		}
@@ -149,9 +160,9 @@ func (d UntrustedDir) RealPath(ctx context.Context, name string) (string, error)
 }
 
 // open opens a file for reading whose mode is accepted. It fails with ErrNotRegular for others.
-func (d UntrustedDir) open(name string, accept func(fs.FileMode) bool, flags int,
+func (d UntrustedDir) open(name string, links symlinks, accept func(fs.FileMode) bool, flags int,
 ) (*os.File, error) {
-	fd, err := d.lookup(name, true)
+	fd, err := d.lookup(name, links)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +183,8 @@ func (d UntrustedDir) open(name string, accept func(fs.FileMode) bool, flags int
 }
 
 // lookup returns an O_PATH fd of a file.
-func (d UntrustedDir) lookup(name string, follow bool) (int, error) {
-	fd, err := lookupUntrusted(string(d), name, follow)
+func (d UntrustedDir) lookup(name string, links symlinks) (int, error) {
+	fd, err := lookupUntrusted(string(d), name, links)
 	return fd, pathError("open", name, err)
 }
 

@@ -217,6 +217,12 @@ func (j *syncJob) copyTree(
 	opts := dray.WriteTreeOptions{
 		Executable: j.s.cfg.Executable, DryRun: j.req.DryRun, RefuseRepositories: to == j.s.root,
 	}
+	if to == j.s.root && j.s.cfg.Record != nil {
+		opts.BeforeCommit = func(files []dray.WrittenFile) error {
+			planned := Changes(j.completeReport(root, files, tree.from), dray.KindHost)
+			return j.s.cfg.Record(ctx, j.req.ID, planned)
+		}
+	}
 	written, err := to.WriteTree(ctx, tree, opts)
 	if err != nil {
 		return dray.SyncReport{}, j.writeRefusal(tree, root, err)

@@ -32,9 +32,9 @@ type Config struct {
 	Deny []string
 	// Executable gives files with an x bit the mode 0700 instead of 0600.
 	Executable bool
-	// OnRecovered is called at the start with the number of interrupted syncs that were completed, and
-	// the error of those that could not be; nil for none.
-	OnRecovered func(completed int, err error)
+	// Record records which files of the sandbox root an invocation is about to change, before the
+	// first of them is changed. If it fails, none is. Nil records nothing.
+	Record func(ctx context.Context, invocation string, planned []dray.FileChange) error
 	// HostRoots are directories of the host from which files may be pushed.
 	HostRoots []string
 	// Trusted reports whether a workspace folder is trusted, so that its files may be pushed; nil
@@ -54,10 +54,9 @@ type Syncer struct {
 	stop context.CancelCauseFunc
 }
 
-// Open opens the sandbox root until Close, and completes interrupted syncs there (SY-04, SY-06). It
-// creates a missing root with mode 0700 if its parent exists. It fails with invalid_request and a
-// hint if the root is not an absolute clean path, is "/", a symlink or no directory, belongs to
-// another user, or is accessible to group or others.
+// Open opens the sandbox root until Close. It creates a missing root with mode 0700 if its parent
+// exists. It fails with invalid_request and a hint if the root is not an absolute clean path, is
+// "/", a symlink or no directory, belongs to another user, or is accessible to group or others.
 func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 	deny, err := newDenyList(cfg.Deny)
 	if err != nil {
@@ -68,13 +67,24 @@ func Open(ctx context.Context, cfg Config) (*Syncer, error) {
 		if s.root, s.rootInfo, err = openRoot(cfg.Root); err != nil {
 			return nil, err
 		}
-		completed, err := s.root.Recover(ctx, dray.WriteTreeOptions{RefuseRepositories: true})
-		if cfg.OnRecovered != nil && (completed > 0 || err != nil) {
-			cfg.OnRecovered(completed, err)
-		}
 	}
 	s.ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	return s, nil
+}
+
+// Recover completes the syncs beneath a sandbox root that were interrupted when their daemon was
+// killed, or removes what they left (SY-04, SY-06). It returns how many it completed, and the error
+// of those that it could not. It fails like [Open], and does nothing without a root.
+func Recover(ctx context.Context, root string) (completed int, err error) {
+	if root == "" {
+		return 0, nil
+	}
+	local, _, err := openRoot(root)
+	if err != nil {
+		return 0, err
+	}
+	completed, err = local.Recover(ctx, dray.WriteTreeOptions{RefuseRepositories: true})
+	return completed, errors.Join(err, local.Close())
 }
 
 // Check returns the error with which Open would fail for a sandbox root. It changes nothing.

@@ -31,6 +31,11 @@ func (t *transaction) commit(ctx context.Context) error {
 	if err := t.plan(ctx, set); err != nil || len(set.list) == 0 {
 		return err
 	}
+	if t.how.BeforeCommit != nil {
+		if err := t.how.BeforeCommit(t.manifest()); err != nil {
+			return err
+		}
+	}
 	if err := t.staging.commitJournal(ctx, t.items); err != nil {
 		return err
 	}
