@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// Images are loaded from the machine's engine; nil is the tag latest of both test images.
 	Images []string
+	// Podman starts Podman instead of dockerd. The options below are of dockerd.
+	Podman bool
 	// LiveRestore keeps containers running while the engine is stopped.
 	LiveRestore bool
 	// RemapUsers runs containers in a user namespace: their root is RemappedRoot outside.
@@ -54,7 +56,7 @@ type Engine struct {
 // Start starts an engine that ends with the test. It skips the test if this machine can start none.
 func Start(tb testing.TB, opts Options) *Engine {
 	tb.Helper()
-	requireHost(tb)
+	requireHost(tb, opts.programs()...)
 	sweep(tb)
 	dir, err := os.MkdirTemp("", prefix) //nolint:usetesting // if the test is killed, the next one must find the directory
 	if err != nil {
@@ -62,7 +64,7 @@ func Start(tb testing.TB, opts Options) *Engine {
 	}
 	e := &Engine{dir: dir, opts: opts}
 	tb.Cleanup(func() { e.close(tb) })
-	if err := errors.Join(e.lockDir(), e.configure(tb), e.addBridge()); err != nil {
+	if err := errors.Join(e.lockDir(), e.configure(tb)); err != nil {
 		tb.Fatal(err)
 	}
 	e.StartAgain(tb)
@@ -80,7 +82,7 @@ func SkipMissing(tb testing.TB, format string, args ...any) {
 	tb.Skipf("gap: "+format, args...)
 }
 
-func requireHost(tb testing.TB) {
+func requireHost(tb testing.TB, programs ...string) {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("starts its own engine")
@@ -88,11 +90,19 @@ func requireHost(tb testing.TB) {
 	if os.Geteuid() != 0 {
 		SkipMissing(tb, "only root can start an engine for a test")
 	}
-	for _, program := range []string{"dockerd", "ip", "unshare"} {
+	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
 			SkipMissing(tb, "no engine can be started for a test: %v", err)
 		}
 	}
+}
+
+// programs returns the programs that an engine needs.
+func (o Options) programs() []string {
+	if o.Podman {
+		return []string{"podman", "conmon", "runc"}
+	}
+	return []string{"dockerd", "ip", "unshare"}
 }
 
 // Host returns the engine's address, as in DOCKER_HOST.
@@ -125,6 +135,9 @@ func lockOf(dir string) string { return filepath.Join(dir, "lock") }
 // does not change the machine's firewall.
 func (e *Engine) configure(tb testing.TB) error {
 	tb.Helper()
+	if e.opts.Podman {
+		return e.configurePodman()
+	}
 	hosts := []string{e.Host()}
 	if e.opts.TCP {
 		e.tcp = freePort(tb)
@@ -148,7 +161,7 @@ func (e *Engine) configure(tb testing.TB) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(e.path("config.json"), text, 0o600)
+	return errors.Join(os.WriteFile(e.path("config.json"), text, 0o600), e.addBridge())
 }
 
 func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }

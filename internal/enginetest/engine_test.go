@@ -81,9 +81,29 @@ func TestRemappedUsers(t *testing.T) {
 	}
 }
 
+// Podman's containers outlive a restart and a kill of its service, and nothing of it is left.
+func TestLife_Podman(t *testing.T) {
+	opts := small()
+	opts.Podman = true
+	var e *Engine
+	var id string
+	t.Run("engine", func(t *testing.T) {
+		e = Start(t, opts)
+		id = e.Docker(t, "run", "-d", "--network", "none", "dray-test/busybox:latest", "sleep", "100000")
+		e.Restart(t)
+		e.Kill(t)
+		e.StartAgain(t)
+		if got := e.Docker(t, "inspect", "-f", "{{.State.Running}}", id); got != "true" {
+			t.Errorf("the container runs: %s", got)
+		}
+		e.Kill(t)
+	})
+	checkRemoved(t, e, id)
+}
+
 // Start removes the leftovers of killed test binaries, and no directory of a running one.
 func TestSweep(t *testing.T) {
-	requireHost(t)
+	requireHost(t, small().programs()...)
 	made, err := os.MkdirTemp("", prefix) //nolint:usetesting // sweep looks for this name
 	if err != nil {
 		t.Fatal(err)

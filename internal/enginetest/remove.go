@@ -96,10 +96,13 @@ func removeBridge(dir string) error {
 	return run("ip", "link", "delete", bridgeOf(dir))
 }
 
-// containersOf returns the full ids of an engine's containers, with and without remapped users.
+// containersOf returns the full ids of an engine's containers: of dockerd with and without remapped
+// users, and of Podman.
 func containersOf(dir string) []string {
 	var ids []string
-	for _, pattern := range []string{"data/containers/*", "data/*/containers/*"} {
+	for _, pattern := range []string{
+		"data/containers/*", "data/*/containers/*", "root/overlay-containers/*",
+	} {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is well formed
 		for _, path := range found {
 			if id := filepath.Base(path); len(id) == 64 {
@@ -114,8 +117,8 @@ func containersOf(dir string) []string {
 func groupsOf(ids []string) []string {
 	var groups []string
 	for _, id := range ids {
-		scope := "system.slice/docker-" + id + ".scope"
-		for _, pattern := range []string{"docker/" + id, "*/docker/" + id, scope} {
+		scope, podman := "system.slice/docker-"+id+".scope", "*/libpod_parent/libpod-"+id+"*"
+		for _, pattern := range []string{"docker/" + id, "*/docker/" + id, scope, podman} {
 			tops, _ := filepath.Glob("/sys/fs/cgroup/" + pattern)
 			for _, top := range tops {
 				_ = filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
@@ -159,7 +162,10 @@ type running struct {
 // processesOf returns the engine's processes: those whose command line contains its directory.
 func processesOf(dir string) []running {
 	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	programs := []string{"dockerd", "containerd", "containerd-shim", "docker-proxy", "sh", "unshare"}
+	programs := []string{
+		"dockerd", "containerd", "containerd-shim", "docker-proxy", "sh", "unshare",
+		"podman", "conmon", "catatonit",
+	}
 	var list []running
 	for _, path := range found {
 		line, err := os.ReadFile(path)

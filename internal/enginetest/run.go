@@ -20,8 +20,9 @@ func (e *Engine) StartAgain(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
-	args := e.command()
+	args, env := e.command()
 	e.cmd = exec.Command(args[0], args[1:]...) //nolint:noctx,gosec // Stop and Kill end it
+	e.cmd.Env = env
 	e.cmd.Stdout, e.cmd.Stderr = log, log
 	// Ctrl-C in a terminal must not end it before the test does
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -37,21 +38,25 @@ func (e *Engine) StartAgain(tb testing.TB) {
 	e.ready(tb)
 }
 
-// command returns the command line of dockerd. Engines share the system's containerd if there is
-// one, and these names keep them apart. They must be flags.
-func (e *Engine) command() []string {
+// command returns the engine's command line and environment; nil is that of the test. The dockerds
+// share the system's containerd if there is one, and these names keep them apart. They must be
+// flags.
+func (e *Engine) command() (args, env []string) {
+	if e.opts.Podman {
+		return e.podmanCommand()
+	}
 	name := filepath.Base(e.dir)
-	args := []string{
+	args = []string{
 		"dockerd", "--config-file", e.path("config.json"), "--containerd-namespace", name,
 		"--containerd-plugins-namespace", name + "-plugins",
 	}
 	if !e.opts.RemapUsers {
-		return args
+		return args, nil
 	}
 	// In its own mount namespace, where only the engine sees another /etc/subuid.
 	script := `mount --bind "$0/subuid" /etc/subuid &&
 		mount --bind "$0/subgid" /etc/subgid && exec "$@"`
-	return append([]string{"unshare", "--mount", "sh", "-c", script, e.dir}, args...)
+	return append([]string{"unshare", "--mount", "sh", "-c", script, e.dir}, args...), nil
 }
 
 // ready waits until the engine responds.
