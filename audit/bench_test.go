@@ -88,3 +88,28 @@ func BenchmarkList(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkVerify measures the verification of 10,000 calls.
+func BenchmarkVerify(b *testing.B) {
+	opts := options(b.TempDir())
+	s := open(b, opts)
+	recordCalls(b, s, 10_000)
+	for b.Loop() {
+		if report := mustVerify(b, opts, nil); !report.OK {
+			b.Fatal(report.Findings)
+		}
+	}
+	b.ReportMetric(20_000*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkReceipt measures a receipt of a call among 10,000, with its checkpoint.
+func BenchmarkReceipt(b *testing.B) {
+	s := open(b, options(b.TempDir()))
+	recordCalls(b, s, 10_000)
+	id := list(b, s, Query{Limit: 1}).Items[0].ID
+	for b.Loop() {
+		if _, err := s.Receipt(context.Background(), "", id, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

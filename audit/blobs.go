@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -34,6 +35,8 @@ type blobStore struct {
 	// timeout bounds the wait for the disk; a write that the kernel does not end goes on.
 	timeout time.Duration
 	writes  chan struct{} // has a value for each write
+	// using is held while a file is found and marked as used, and while an unused one is removed.
+	using sync.Mutex
 }
 
 // maxWrites bounds the writes that wait for a disk that does not respond: each keeps a thread.
@@ -90,7 +93,7 @@ func (f *blobStore) put(data []byte) (*blobRef, error) {
 }
 
 func (f *blobStore) store(ref *blobRef, data []byte) error {
-	if !f.contains(ref) {
+	if !f.use(ref) {
 		if err := f.write(ref, data); err != nil {
 			return err
 		}
@@ -99,11 +102,17 @@ func (f *blobStore) store(ref *blobRef, data []byte) error {
 	return syncDir(f.dir)
 }
 
-// contains reports whether the content is stored. A file gets its name when it is complete; the
-// size detects a later truncation.
-func (f *blobStore) contains(ref *blobRef) bool {
-	info, err := os.Lstat(filepath.Join(f.dir, ref.SHA256))
-	return err == nil && info.Mode().IsRegular() && info.Size() == ref.Bytes
+// use reports whether the content is stored, and marks it as used now, so that retention does not
+// remove it before the event that refers to it is committed. A file gets its name when it is
+// complete; the size detects a later truncation.
+func (f *blobStore) use(ref *blobRef) bool {
+	f.using.Lock()
+	defer f.using.Unlock()
+	path := filepath.Join(f.dir, ref.SHA256)
+	info, err := os.Lstat(path)
+	now := time.Now()
+	return err == nil && info.Mode().IsRegular() && info.Size() == ref.Bytes &&
+		os.Chtimes(path, now, now) == nil
 }
 
 func (f *blobStore) write(ref *blobRef, data []byte) (err error) {

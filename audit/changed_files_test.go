@@ -151,7 +151,7 @@ func TestChangePagesContainEachChangeOnce(t *testing.T) {
 	calls := position{1, 1}.cursor(callCursor)
 	for _, q := range []ChangeQuery{
 		{Limit: -1},
-		{Limit: maxLimit + 1},
+		{Limit: MaxLimit + 1},
 		{Cursor: "x"},
 		{Cursor: calls},
 	} {
@@ -171,7 +171,9 @@ func TestChangesUseIndexes(t *testing.T) {
 		"USING PRIMARY KEY (seq=?)":                  {Invocation: newID(), Principal: "uid:0"},
 		"SCAN changed_files":                         {},
 	} {
-		if plan := queryPlan(t, s, q); !strings.Contains(plan, name) ||
+		stmt, err := q.statement()
+		must(t, err)
+		if plan := queryPlan(t, s, stmt); !strings.Contains(plan, name) ||
 			strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("the plan of %+v is\n%s", q, plan)
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit/proof"
 	"github.com/dray-dev/dray/migrations"
 )
 
@@ -29,11 +30,11 @@ const (
 )
 
 func openReaders(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite3", dsn(path, url.Values{
+	db, err := openSQLite(path, url.Values{
 		"mode": {"ro"}, "_query_only": {"1"}, "_busy_timeout": {"5000"}, "_stmt_cache_size": {"16"},
-	}))
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open the database for readers: %w", err)
+		return nil, err
 	}
 	db.SetMaxOpenConns(maxReaders)
 	db.SetMaxIdleConns(maxReaders)
@@ -43,12 +44,12 @@ func openReaders(path string) (*sql.DB, error) {
 // openWriter opens the one connection that writes and verifies its durability: on some file systems
 // SQLite falls back from WAL without an error.
 func openWriter(ctx context.Context, path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite3", dsn(path, url.Values{
+	db, err := openSQLite(path, url.Values{
 		"mode": {"rw"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"}, "_foreign_keys": {"1"},
 		"_busy_timeout": {busyTimeout}, "_txlock": {"immediate"}, "_stmt_cache_size": {"16"},
-	}))
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
+		return nil, err
 	}
 	db.SetMaxOpenConns(1)
 	required := map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1"}
@@ -71,6 +72,15 @@ func dsn(path string, params url.Values) string {
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?" + params.Encode()
 }
 
+// openSQLite opens a database with parameters of the driver.
+func openSQLite(path string, params url.Values) (*sql.DB, error) {
+	db, err := sql.Open("sqlite3", dsn(path, params))
+	if err != nil {
+		return nil, fmt.Errorf("open the database %s: %w", path, err)
+	}
+	return db, nil
+}
+
 // migrate applies the missing migrations, each in its own transaction, so that an interrupted
 // migration resumes. It refuses an unknown schema before it writes anything.
 func migrate(ctx context.Context, db *sql.DB, path string) error {
@@ -82,14 +92,22 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	if err != nil {
 		return fmt.Errorf("read the version of the schema: %w", err)
 	}
+	if err := checkSchema(p, have, path); err != nil {
+		return err
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate the schema: %w", err)
+	}
+	return nil
+}
+
+// checkSchema fails if a later version of dray has written the database.
+func checkSchema(p *goose.Provider, have int64, path string) error {
 	sources := p.ListSources()
 	if known := sources[len(sources)-1].Version; have > known {
 		return dray.Errorf(dray.CodeAuditUnavailable,
 			"open the audit log %s: schema %d is newer than this version of dray (%d)", path, have, known).
 			WithHint("run the newer dray, or choose another state directory with --state")
-	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate the schema: %w", err)
 	}
 	return nil
 }
@@ -127,6 +145,13 @@ func (w *writer) commit(ctx context.Context, batch []*pendingEvent) (
 		return nil, fmt.Errorf("begin to write: %w", err)
 	}
 	defer func() { err = errors.Join(err, tx.Close()) }()
+	if slices.ContainsFunc(batch, isPruning) {
+		if _, err := tx.ExecContext(ctx, `PRAGMA foreign_keys = OFF`); err != nil {
+			return nil, fmt.Errorf("begin to write: %w", err)
+		}
+		// Without it the next transactions would only lack a check.
+		defer func() { _, _ = tx.ExecContext(ctx, `PRAGMA foreign_keys = ON`) }()
+	}
 	if _, err := tx.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
 		return nil, fmt.Errorf("begin to write: %w", err)
 	}
@@ -136,12 +161,9 @@ func (w *writer) commit(ctx context.Context, batch []*pendingEvent) (
 		}
 	}()
 	defer recoverTo(&err) // runs first: after a panic the transaction is rolled back too
-	last := w.last
-	w.last = 0
-	if last == 0 {
-		if err := tx.QueryRowContext(ctx, lastSeq).Scan(&last); err != nil {
-			return nil, fmt.Errorf("find the last event: %w", err)
-		}
+	last, edge, err := w.position(ctx, tx)
+	if err != nil {
+		return nil, err
 	}
 	at := time.Now().UnixNano()
 	w.mu.Lock()
@@ -149,7 +171,7 @@ func (w *writer) commit(ctx context.Context, batch []*pendingEvent) (
 	w.mu.Unlock()
 	for _, e := range written {
 		last++
-		if err := e.write(ctx, tx, last, at); err != nil {
+		if err := e.write(ctx, tx, last, at, &edge); err != nil {
 			return nil, err
 		}
 	}
@@ -157,17 +179,61 @@ func (w *writer) commit(ctx context.Context, batch []*pendingEvent) (
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	w.last = last
+	w.setEdge(edge)
 	return written, nil
 }
 
-// write appends the event and updates the projection.
-func (p *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) error {
+// position returns the seq of the last event and the edge of the Merkle log, a copy. It forgets the
+// seq, until the transaction is committed.
+func (w *writer) position(ctx context.Context, tx *sql.Conn) (last int64, edge proof.Edge,
+	err error,
+) {
+	last, edge, w.last = w.last, w.committedEdge(), 0
+	if last == 0 {
+		if err := tx.QueryRowContext(ctx, lastSeq).Scan(&last); err != nil {
+			return 0, edge, fmt.Errorf("find the last event: %w", err)
+		}
+	}
+	switch {
+	case last < edge.Size():
+		return 0, edge, fmt.Errorf("the events after %d were removed while the daemon ran", last)
+	case last > edge.Size(): // a commit that failed was complete, or another program wrote
+		edge, err = readEdge(ctx, tx, last)
+	}
+	return last, edge, err
+}
+
+// committedEdge returns a copy of the right edge of the Merkle log of all committed events.
+func (w *writer) committedEdge() proof.Edge {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.edge.Clone()
+}
+
+func (w *writer) setEdge(edge proof.Edge) {
+	w.mu.Lock()
+	w.edge = edge
+	w.mu.Unlock()
+	select {
+	case w.grown <- struct{}{}:
+	default: // it has a value
+	}
+}
+
+// write appends the event to the table and to the Merkle log, and updates the projection.
+func (p *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64, edge *proof.Edge,
+) error {
 	e := p.event
 	e.seq, e.at = seq, at
 	leaf := e.leaf()
 	if _, err := tx.ExecContext(ctx, insertEvent,
 		e.seq, e.invocation, string(e.kind), e.at, string(e.body), leaf[:]); err != nil {
 		return fmt.Errorf("append the event: %w", err)
+	}
+	for _, n := range edge.Append(leaf) {
+		if _, err := tx.ExecContext(ctx, insertNode, n.Level, n.N, n.Hash[:]); err != nil {
+			return fmt.Errorf("append to the Merkle log: %w", err)
+		}
 	}
 	if p.projectionSQL == "" {
 		return nil
@@ -179,7 +245,10 @@ func (p *pendingEvent) write(ctx context.Context, tx *sql.Conn, seq, at int64) e
 	if n, err := changed.RowsAffected(); err != nil || n != 1 {
 		return errors.Join(errNotRunning, err)
 	}
-	return p.changes.write(ctx, tx, seq, e.invocation)
+	if p.extra == nil {
+		return nil
+	}
+	return p.extra.write(ctx, tx, seq, e.invocation)
 }
 
 // isRetryable reports whether the same write may succeed later: the file is locked or displaced,
@@ -190,6 +259,18 @@ func isRetryable(err error) bool {
 		sqlite3.ErrBusy, sqlite3.ErrLocked, sqlite3.ErrFull, sqlite3.ErrIoErr, sqlite3.ErrNomem,
 		sqlite3.ErrCantOpen, sqlite3.ErrProtocol,
 	}, e.Code)
+}
+
+// isConstraint reports whether a constraint refused the write.
+func isConstraint(err error) bool {
+	e, ok := errors.AsType[sqlite3.Error](err)
+	return ok && e.Code == sqlite3.ErrConstraint
+}
+
+// isFull reports whether a write failed because the disk is full.
+func isFull(err error) bool {
+	e, ok := errors.AsType[sqlite3.Error](err)
+	return ok && e.Code == sqlite3.ErrFull
 }
 
 // unavailableError returns the error of an operation that the audit log refused, with a hint for

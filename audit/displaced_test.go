@@ -132,7 +132,8 @@ func TestDisplacedFilesReturnNoResult(t *testing.T) {
 	for s.Ready(t.Context()) != nil { // until the writer has seen it
 		must(t, t.Context().Err())
 	}
-	e, _, err := s.beginEvent(dray.Call{Invocation: late}, time.Now())
+	claim := &dray.Idempotency{Key: "k", Request: "00"}
+	e, _, err := s.beginEvent(dray.Call{Invocation: late, Idempotency: claim}, time.Now())
 	must(t, err)
 	must(t, os.Rename(opts.Path, away))
 	if err := s.submit(context.Background(), e); !isDisplaced(err) {
@@ -147,6 +148,10 @@ func TestDisplacedFilesReturnNoResult(t *testing.T) {
 	}
 	if rec := get(t, s, late.ID); rec.Error == nil || rec.Error.Code != dray.CodeAuditUnavailable {
 		t.Errorf("the late begin record has the end %+v", rec.Error)
+	}
+	// nothing ran, so its key is free again (RE-01)
+	if _, _, err := s.Claimed(t.Context(), late.Principal, "k"); dray.CodeOf(err) != dray.CodeNotFound {
+		t.Errorf("the key of the late begin record: %v", err)
 	}
 	checkLog(t, s)
 }

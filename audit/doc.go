@@ -11,27 +11,29 @@
 // written and synced before the row that names them. The names of environment variables are
 // stored, their values are not.
 //
+// An idempotency key is a column of the call that has claimed it. The claim is committed with the
+// begin record, and ends when retention removes the call.
+//
 // The table changed_files lists the files that dray itself changed for a call, with a file tool or
 // a sync. It is written in the transaction of the end record. Lists of more than 10 files in the
 // metadata of a record are stored in a file too; the event has their first entries and the number
-// of the others.
+// of the others. A sync to the host has an event of its own before it changes the first file, so
+// that an interrupted call has its changed files too: those with the content of that event.
 //
-// # The bytes of an event
+// Events beside calls have a Go type each, a [Body]: see [Kinds]. What belongs to a call is in its
+// begin and end records, and not repeated.
 //
-// The leaf of an event is the RFC 6962 leaf hash (tlog.RecordHash: SHA-256 over a zero byte and the
-// data) of these bytes, six lines each ended by a line feed:
+// # Proof
 //
-//	dray event v1
-//	1                                                                   seq, decimal
-//	1789000000123456789                                                 at, nanoseconds since 1970 UTC, decimal
-//	begun                                                               kind
-//	019a7b2c-0000-7000-8000-000000000001                                invocation, an empty line if none
-//	44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a    SHA-256 of the body, lower-case hexadecimal
+// The column leaf is the RFC 6962 leaf hash of an event; package proof defines of which bytes. The
+// leaves form a Merkle log (golang.org/x/mod/sumdb/tlog). The writer keeps its right edge in
+// memory, so that a checkpoint has what was committed, also if another program changes the file.
+// The table merkle_nodes has the hashes of complete subtrees, so that a proof reads few leaves.
 //
-// (without the remarks on the right). Neither kind nor invocation can contain a line feed. The leaf
-// of event n is record n-1 of a log, because logs count from 0. The body enters by its hash: a body
-// can be deleted, or a proof given without it, and the rest of the event stays verifiable. The body
-// is the exact text of the column.
+// Checkpoints are signed when the store is opened and closed, at the latest 10 seconds after an
+// event, and on request. The key, keys/audit.key, and the last 32 checkpoints, checkpoints/, are
+// beside the database. Open makes the key of a new log. It fails if the key of an old log is
+// missing, damaged or another one, and if the log does not extend its last checkpoint.
 //
 // # Guarantees
 //
@@ -50,6 +52,13 @@
 // [Store.Get] returns the call as running. If the daemon exits before that, the next [Open] marks
 // the call as interrupted, as after a crash. The number of queued end records is bounded by the
 // number of calls that ran when the writes began to fail.
+//
+// Calls are refused while the disk has less free space than a reserve, and FILE.reserve occupies
+// half of it. It is released when a commit finds no other space, so that the end records of the
+// calls that run can be committed.
+//
+// With [Options.Degrade] a record that cannot be committed in time stays in the queue, in memory,
+// and the call goes on.
 //
 // A lock on FILE.lock ensures that only one Store has the file open.
 package audit

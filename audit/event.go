@@ -14,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit/proof"
 )
 
 // kind is the kind of an event.
@@ -23,6 +24,7 @@ const (
 	begun       kind = "begun"
 	ended       kind = "ended"
 	interrupted kind = "interrupted"
+	syncing     kind = "sync"
 )
 
 // event is one row of the table events.
@@ -34,15 +36,16 @@ type event struct {
 	body       []byte
 }
 
-// canonical returns the bytes of the event that a Merkle log hashes. The package documentation
-// defines them.
-func (e event) canonical() []byte {
-	return fmt.Appendf(nil, "dray event v1\n%d\n%d\n%s\n%s\n%x\n", e.seq, e.at, e.kind, e.invocation,
-		sha256.Sum256(e.body))
+// proof returns the event as its leaf has it.
+func (e event) proof() proof.Event {
+	return proof.Event{
+		Seq: e.seq, At: e.at, Kind: string(e.kind), Invocation: e.invocation,
+		BodySHA256: sha256.Sum256(e.body),
+	}
 }
 
 // leaf returns the RFC 6962 leaf hash of the event.
-func (e event) leaf() tlog.Hash { return tlog.RecordHash(e.canonical()) }
+func (e event) leaf() tlog.Hash { return e.proof().Leaf() }
 
 // lowerUUID matches a lower-case UUID, as the canonical bytes require.
 var lowerUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -55,72 +58,79 @@ const maxInline = 8 << 10
 // are shadowed: the environment has only the names, and a long input is a file.
 type beginBody struct {
 	dray.Invocation
-	Env       []string        `json:"env,omitempty"`
-	Input     json.RawMessage `json:"input,omitempty"`
-	InputFile *blobRef        `json:"input_file,omitempty"`
-	Route     dray.Route      `json:"route"` // events of older versions have none
-	StartedAt time.Time       `json:"started_at"`
+	Env       []string        `json:"env,omitempty" doc:"names of the variables, sorted; values are not stored"`
+	Input     json.RawMessage `json:"input,omitempty" doc:"the input, up to 8 KiB"`
+	InputFile *blobRef        `json:"input_file,omitempty" doc:"SHA-256 and size of an input over 8 KiB, which is a file in captures/"`
+	Route     dray.Route      `json:"route" doc:"the routing decision: environment, rule, container, workspace and all candidates"` // events of older versions have none
+	StartedAt time.Time       `json:"started_at" doc:"when the call was accepted"`
+
+	Idempotency *dray.Idempotency `json:"idempotency,omitempty" doc:"key and hash of the request, if it has a key"`
 }
 
 // endBody is the body of an ended or interrupted event. Duration is in nanoseconds; an interrupted
 // call has none.
 type endBody struct {
-	Status     dray.Status        `json:"status"`
-	Reason     dray.Reason        `json:"reason"`
-	ExitCode   *int               `json:"exit_code"`
-	Signal     *dray.Signal       `json:"signal"`
-	Stdout     dray.StreamSummary `json:"stdout"`
-	Stderr     dray.StreamSummary `json:"stderr"`
-	Error      *dray.Error        `json:"error"`
-	Route      dray.Route         `json:"route"`
-	Metadata   dray.Metadata      `json:"metadata"`
-	EndedAt    time.Time          `json:"ended_at"`
-	Duration   *time.Duration     `json:"duration_ns"`
-	Output     json.RawMessage    `json:"output,omitempty"`
-	OutputFile *blobRef           `json:"output_file,omitempty"`
+	Status     dray.Status        `json:"status" doc:"succeeded or failed"`
+	Reason     dray.Reason        `json:"reason" doc:"why it ended"`
+	ExitCode   *int               `json:"exit_code" doc:"exit code, if the reason is exited"`
+	Signal     *dray.Signal       `json:"signal" doc:"signal, if the reason is signalled"`
+	Stdout     dray.StreamSummary `json:"stdout" doc:"head, tail, sizes and SHA-256"`
+	Stderr     dray.StreamSummary `json:"stderr" doc:"as stdout"`
+	Error      *dray.Error        `json:"error" doc:"code, message and hint of a failure"`
+	Route      dray.Route         `json:"route" doc:"where it ran"`
+	Metadata   dray.Metadata      `json:"metadata" doc:"container, mapping, kill, retries, sync, changes and warnings"`
+	EndedAt    time.Time          `json:"ended_at" doc:"when it ended"`
+	Duration   *time.Duration     `json:"duration_ns" doc:"on the monotonic clock, in nanoseconds"`
+	Output     json.RawMessage    `json:"output,omitempty" doc:"the structured output, up to 8 KiB"`
+	OutputFile *blobRef           `json:"output_file,omitempty" doc:"SHA-256 and size of an output over 8 KiB, which is a file in captures/"`
 	// ListsFile contains the complete lists of the metadata if they are truncated here.
-	ListsFile *blobRef `json:"lists_file,omitempty"`
+	ListsFile *blobRef `json:"lists_file,omitempty" doc:"SHA-256 and size of the complete lists of files, if those in metadata are cut to 10 entries"`
+
+	kind kind // ended if empty
 }
 
-// encodeBegin returns the body of a begun event, and the reference of an input that is too long for
-// it. An input that is not JSON is omitted and reported by inputErr.
+// encodeBegin returns the body of a begun event and its JSON. An input that is too long for it is
+// stored in a file. An input that is not JSON is omitted and reported by inputErr.
 func encodeBegin(call dray.Call, at time.Time, blobs *blobStore) (
-	body []byte, ref *blobRef, inputErr, err error,
+	b beginBody, body []byte, inputErr, err error,
 ) {
 	inv := call.Invocation
-	b := beginBody{
+	b = beginBody{
 		Invocation: inv, Env: slices.Sorted(maps.Keys(inv.Env)), Route: call.Route, StartedAt: at,
+		Idempotency: call.Idempotency,
 	}
 	inline, ref, err := inlineOrBlob(inv.Input, blobs)
 	if errors.Is(err, errNotJSON) {
 		inputErr, err = err, nil
 	}
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("store the input: %w", err)
+		return b, nil, nil, fmt.Errorf("store the input: %w", err)
 	}
 	b.InputFile = ref
 	body, err = encode(b, "input", inline)
-	return body, ref, inputErr, err
+	return b, body, inputErr, err
 }
 
-// encodeEnd returns the body of an ended event, and the reference of an output that is too long for
-// it.
-func encodeEnd(res dray.Result, blobs *blobStore) ([]byte, *blobRef, error) {
+// encodeEnd returns the body of an ended event and its JSON. An output that is too long for it is
+// stored in a file.
+func encodeEnd(res dray.Result, blobs *blobStore) (b endBody, body []byte, err error) {
 	inline, ref, err := inlineOrBlob(res.Output, blobs)
 	if err != nil {
-		return nil, nil, fmt.Errorf("store the output: %w", err)
+		return b, nil, fmt.Errorf("store the output: %w", err)
 	}
 	metadata, lists, err := storeLists(res.Metadata, blobs)
 	if err != nil {
-		return nil, nil, fmt.Errorf("store the lists of files: %w", err)
+		return b, nil, fmt.Errorf("store the lists of files: %w", err)
 	}
-	body, err := encode(endBody{
+	b = endBody{
 		Status: res.Status, Reason: res.Reason, ExitCode: res.ExitCode, Signal: res.Signal,
 		Stdout: res.Stdout, Stderr: res.Stderr, Error: res.Error, Route: res.Route,
 		Metadata: metadata, EndedAt: res.EndedAt, Duration: &res.Duration,
 		OutputFile: ref, ListsFile: lists,
-	}, "output", inline)
-	return body, ref, err
+	}
+	body, err = encode(b, "output", inline)
+	b.Output = inline
+	return b, body, err
 }
 
 var errNotJSON = errors.New("it is not valid JSON")

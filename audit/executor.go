@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -21,9 +20,12 @@ type recorder struct {
 	path         string // of the database, for errors
 	log          *zap.Logger
 	writeTimeout time.Duration
+	redact       func(body []byte) []byte // of events that belong to no call; nil for none
 	blobs        *blobStore
 	files        openedFiles
 	writer       *writer
+	disk         *disk
+	degrade      bool // calls run while the log cannot be written
 }
 
 // Executor returns an Executor that commits the begin record of a call before next runs, and its
@@ -40,7 +42,7 @@ type recorder struct {
 func (r *recorder) Executor(next dray.Executor) dray.Executor {
 	execute := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		inv, started := call.Invocation, time.Now()
-		inputErr, err := r.begin(ctx, call, started)
+		late, inputErr, err := r.begin(ctx, call, started)
 		if err != nil {
 			return dray.Result{}, err
 		}
@@ -52,7 +54,8 @@ func (r *recorder) Executor(next dray.Executor) dray.Executor {
 			err = dray.Errorf(dray.CodeInvalidInput, "record the input: %w", inputErr).
 				WithHint("send a JSON object")
 		}
-		return r.end(ctx, inv, setTimes(dray.NormalizeResult(res, err), started))
+		res = warnLate(dray.NormalizeResult(res, err), "begin", late)
+		return r.end(ctx, inv, setTimes(res, started))
 	}
 	return dray.ExecutorFunc(execute)
 }
@@ -87,59 +90,66 @@ func (r *recorder) submit(ctx context.Context, events ...*pendingEvent) error {
 	return r.writer.submit(ctx, r.writeTimeout, events...)
 }
 
-const projectBegun = `INSERT INTO invocations
-	(seq, id, tool, principal, plan_id, session_id, status, environment, container, started_at,
-	input_sha256) VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, ?)`
-
-// begin commits the begin record. inputErr says why the input could not be recorded; such a call
-// must not run.
+// begin commits the begin record. late says why it is not committed yet, if calls may run without
+// it. inputErr says why the input could not be recorded; such a call must not run.
 func (r *recorder) begin(ctx context.Context, call dray.Call, at time.Time) (
-	inputErr, err error,
+	late, inputErr, err error,
 ) {
-	if err := r.files.check(); err != nil { // refused at once, without the write timeout
-		err = cmp.Or(r.writer.writeError(), err) // SQLite removes some of the files when it is closed
-		return nil, unavailableError(r.path, "the call did not run", err)
+	// The claim of an idempotency key must be on disk before the call runs: a crash must not lose it.
+	mayBeLate := call.Idempotency == nil
+	if !r.degrade || !mayBeLate {
+		if err := r.checkRefusal(); err != nil {
+			return nil, nil, err
+		}
 	}
 	e, inputErr, err := r.beginEvent(call, at)
 	if err == nil {
-		err = r.submit(ctx, e)
+		late, err = r.submitRecord(ctx, e, mayBeLate)
+	}
+	if call.Idempotency != nil && isConstraint(err) {
+		return nil, nil, dray.Errorf(dray.CodeAuditUnavailable,
+			"the call did not run: another call has claimed its idempotency key meanwhile").
+			WithHint("repeat the request")
 	}
 	if err != nil {
-		return nil, unavailableError(r.path, "the call did not run: write its begin record", err)
+		return nil, nil, unavailableError(r.path, "the call did not run: write its begin record", err)
 	}
-	return inputErr, nil
+	return late, inputErr, nil
+}
+
+// checkRefusal returns why a call must be refused at once, without the write timeout.
+func (r *recorder) checkRefusal() error {
+	if err := r.files.check(); err != nil {
+		err = cmp.Or(r.writer.writeError(), err) // SQLite removes some of the files when it is closed
+		return unavailableError(r.path, "the call did not run", err)
+	}
+	return r.disk.check()
 }
 
 func (r *recorder) beginEvent(call dray.Call, at time.Time) (
 	e *pendingEvent, inputErr, err error,
 ) {
-	inv, route := call.Invocation, call.Route
+	inv := call.Invocation
 	if !lowerUUID.MatchString(inv.ID) {
 		return nil, nil, dray.Errorf(dray.CodeInternal, "record call %q: the id is not a lower-case UUID",
 			inv.ID)
 	}
-	body, blob, inputErr, err := encodeBegin(call, at.Round(0).UTC(), r.blobs)
+	b, body, inputErr, err := encodeBegin(call, at.Round(0).UTC(), r.blobs)
 	if err != nil {
 		return nil, nil, err
 	}
 	return &pendingEvent{
 		event:         event{invocation: inv.ID, kind: begun, body: body},
 		projectionSQL: projectBegun,
-		args: []any{
-			inv.ID, inv.Tool, inv.Principal, nullString(inv.Context.PlanID),
-			nullString(inv.Context.SessionID), nullString(string(route.Environment)),
-			nullString(route.Container), at.UnixNano(), blob.name(),
-		},
-		compensate: func() *pendingEvent { return r.compensateBegin(call, at) },
+		args:          b.args(inv.ID),
+		compensate:    func() *pendingEvent { return r.compensateBegin(call, at) },
 	}, inputErr, nil
 }
 
 // compensateBegin returns the end record of a call whose begin record was committed after the call
 // had been refused.
 func (r *recorder) compensateBegin(call dray.Call, started time.Time) *pendingEvent {
-	err := dray.Errorf(dray.CodeAuditUnavailable,
-		"the begin record was committed too late: the call was refused, and nothing ran")
-	res := setTimes(dray.NormalizeResult(dray.Result{Route: call.Route}, err), started)
+	res := setTimes(dray.NormalizeResult(dray.Result{Route: call.Route}, errBegunTooLate), started)
 	e, encodeErr := r.endEvent(call.Invocation, res)
 	if encodeErr != nil {
 		panic(encodeErr) // the result consists of strings
@@ -162,8 +172,10 @@ func (r *recorder) end(ctx context.Context, inv dray.Invocation, res dray.Result
 		e, err = r.endEvent(inv, res)
 	}
 	if err == nil {
-		e.changes = changed // recorded even if the result is lost
-		err = r.submit(ctx, e)
+		e.extra = changed // recorded even if the result is lost
+		var late error
+		late, err = r.submitRecord(ctx, e, true)
+		res = warnLate(res, "end", late)
 	}
 	if err == nil {
 		return res, nil
@@ -186,83 +198,21 @@ func fallbackResult(res dray.Result, err error) dray.Result {
 		"the result could not be recorded and is lost: %w", err).WithHint("%s", hint))
 }
 
-const projectEnded = `UPDATE invocations SET
-	ended_seq = ?, status = ?, reason = ?, exit_code = ?, environment = ?,
-	container = ?, container_name = ?, container_id = ?, image = ?,
-	ended_at = ?, duration = ?, bytes = ?, output_sha256 = ?, metadata_container = ?
-	WHERE id = ? AND status = 'running'`
-
 func (r *recorder) endEvent(inv dray.Invocation, res dray.Result) (*pendingEvent, error) {
-	body, blob, err := encodeEnd(res, r.blobs)
+	b, body, err := encodeEnd(res, r.blobs)
 	if err != nil {
 		return nil, err
 	}
-	var c dray.ContainerMetadata
-	var containerJSON []byte
-	if res.Metadata.Container != nil {
-		c = *res.Metadata.Container
-		if containerJSON, err = json.Marshal(c); err != nil {
-			return nil, fmt.Errorf("encode the container's metadata: %w", err)
-		}
+	args, err := b.args(inv.ID)
+	if err != nil {
+		return nil, err
 	}
 	return &pendingEvent{
 		event:         event{invocation: inv.ID, kind: ended, body: body},
-		projectionSQL: projectEnded,
-		args: []any{
-			string(res.Status), nullString(string(res.Reason)), res.ExitCode,
-			nullString(string(res.Route.Environment)), nullString(res.Route.Container),
-			nullString(c.Name), nullString(c.ID), nullString(c.Image),
-			res.EndedAt.UnixNano(), res.Duration.Nanoseconds(), res.Bytes(), blob.name(),
-			nullString(string(containerJSON)), inv.ID,
-		},
+		projectionSQL: b.statement(),
+		args:          args,
 	}, nil
 }
 
 // nullString returns a column value that is NULL for an empty string.
 func nullString(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
-
-const projectInterrupted = `UPDATE invocations SET
-	ended_seq = ?, status = ?, reason = ?, ended_at = ? WHERE id = ? AND status = 'running'`
-
-// interrupt writes an end record for every call without one, and returns their number. It must be
-// called before the first call runs. Such a call has no duration; its end is the time of interrupt.
-func (r *recorder) interrupt(ctx context.Context, db *sql.DB) (int, error) {
-	running := selectQuery{sql: `SELECT id FROM invocations
-		WHERE status = 'running' AND status <> 'succeeded' ORDER BY seq`}
-	ids, err := selectAll(ctx, db, running, func(id *string) []any { return []any{id} })
-	if err != nil {
-		return 0, fmt.Errorf("find calls without an end record: %w", err)
-	}
-	if len(ids) == 0 {
-		return 0, nil
-	}
-	var events []*pendingEvent
-	for _, id := range ids {
-		e, err := interruptedEvent(id, time.Now().Round(0).UTC())
-		if err != nil {
-			return 0, err
-		}
-		events = append(events, e)
-	}
-	if err := r.submit(ctx, events...); err != nil {
-		return 0, fmt.Errorf("mark interrupted calls: %w", err)
-	}
-	return len(events), nil
-}
-
-func interruptedEvent(id string, now time.Time) (*pendingEvent, error) {
-	b := endBody{
-		Status: dray.StatusFailed, Reason: dray.ReasonInterrupted, EndedAt: now,
-		Error: dray.Errorf(dray.CodeInternal, "the daemon ended while the call ran").
-			WithHint("check what the call did before you repeat it"),
-	}
-	body, err := encode(b, "", nil)
-	if err != nil {
-		return nil, err
-	}
-	return &pendingEvent{
-		event:         event{invocation: id, kind: interrupted, body: body},
-		projectionSQL: projectInterrupted,
-		args:          []any{string(b.Status), string(b.Reason), now.UnixNano(), id},
-	}, nil
-}

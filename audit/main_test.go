@@ -18,7 +18,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(crashDir); dir != "" {
+	dir, statement := os.Getenv(crashDir), os.Getenv(killAtStatement)
+	switch {
+	case os.Getenv(backupChildDir) != "":
+		backupChild(os.Getenv(backupChildDir))
+		return
+	case os.Getenv(readerChildPath) != "":
+		readerChild(os.Getenv(readerChildPath))
+		return
+	case statement != "":
+		migrateChild(dir, statement)
+		return
+	case dir != "":
 		crashChild(dir)
 		return
 	}

@@ -5,11 +5,18 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/mattn/go-sqlite3"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/migrations"
@@ -204,5 +211,94 @@ func TestMigrationKeepsRows(t *testing.T) {
 				t.Errorf("%+v selects %+v, want %s", q, items, id)
 			}
 		}
+	}
+}
+
+// killAtStatement makes the test binary migrate the database in crashDir and kill itself before the
+// given statement of those that change the schema or commit, counted from 1.
+const killAtStatement = "DRAY_TEST_KILL_AT_STATEMENT"
+
+func migrateChild(dir, statement string) {
+	left, err := strconv.Atoi(statement)
+	if err != nil {
+		panic(err)
+	}
+	counted := []int{
+		sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_CREATE_TRIGGER,
+		sqlite3.SQLITE_CREATE_VIEW, sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_DROP_INDEX,
+		sqlite3.SQLITE_DROP_TRIGGER, sqlite3.SQLITE_DROP_VIEW, sqlite3.SQLITE_ALTER_TABLE,
+		sqlite3.SQLITE_TRANSACTION,
+	}
+	authorize := func(operation int, _, _, _ string) int {
+		if slices.Contains(counted, operation) {
+			left--
+		}
+		if left == 0 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		return sqlite3.SQLITE_OK
+	}
+	sql.Register("sqlite3_killed", &sqlite3.SQLiteDriver{
+		ConnectHook: func(c *sqlite3.SQLiteConn) error {
+			c.RegisterAuthorizer(authorize)
+			return nil
+		},
+	})
+	path := options(dir).Path
+	db, err := sql.Open("sqlite3_killed", dsn(path, url.Values{"_journal_mode": {"WAL"}}))
+	if err == nil {
+		err = migrate(context.Background(), db, path)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// killMigration reports whether a migration was killed before the given statement. It returns false
+// if there are fewer statements.
+func killMigration(t *testing.T, dir string, statement int) bool {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), crashDir+"="+dir, killAtStatement+"="+strconv.Itoa(statement))
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return false
+	}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok ||
+		status.Signal() != syscall.SIGKILL {
+		t.Fatalf("the child ended by itself: %v\n%s", err, out)
+	}
+	return true
+}
+
+// A process is killed before each statement of the migrations after the oldest dump, and before
+// every fifth one of an empty file. The next Open completes them (AU-04).
+func TestKilledMigrationResumes(t *testing.T) {
+	want := dumpSchema(t, open(t, options(t.TempDir())).read)
+	for _, tt := range []struct {
+		name string
+		from func(*testing.T) (Options, expectedRecords)
+		step int
+	}{
+		{"empty", func(t *testing.T) (Options, expectedRecords) {
+			return options(t.TempDir()), expectedRecords{Changes: []Change{}}
+		}, 5},
+		{"oldest dump", func(t *testing.T) (Options, expectedRecords) {
+			return restoreDump(t, dumpDirs(t)[0])
+		}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for statement := 1; ; statement += tt.step {
+				opts, records := tt.from(t)
+				if !killMigration(t, filepath.Dir(opts.Path), statement) {
+					return
+				}
+				s, _ := reopen(t, opts)
+				if got := dumpSchema(t, s.read); got != want {
+					t.Fatalf("killed before statement %d, the schema is\n%s", statement, got)
+				}
+				checkContains(t, asJSON(t, readBack(t, s, records.Running)), asJSON(t, records), "")
+			}
+		})
 	}
 }

@@ -101,7 +101,7 @@ func TestOpenFailures(t *testing.T) {
 func TestOpenFails_DatabaseLocked(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s, _ := reopen(t, opts)
-	if _, err := s.begin(context.Background(), dray.Call{Invocation: newInvocation("exec")}, time.Now()); err != nil {
+	if _, _, err := s.begin(context.Background(), dray.Call{Invocation: newInvocation("exec")}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(context.Background()); err != nil {
@@ -174,7 +174,8 @@ func checkModes(t *testing.T, dir string) {
 		files++
 		return err
 	})
-	if err != nil || files != 6 { // database, WAL, shm, lock, captures and the input
+	// database, WAL, shm, lock, reserve, captures and the input, keys and the two files of the key
+	if err != nil || files != 10 {
 		t.Errorf("%d files, %v", files, err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -15,14 +14,28 @@ import (
 	"github.com/dray-dev/dray"
 )
 
+// The number of entries of a page: without a limit, and at most.
 const (
-	defaultLimit = 50
-	maxLimit     = 1000
-	maxText      = 1024
+	DefaultLimit = 50
+	MaxLimit     = 1000
+)
+
+const (
+	maxText = 1024
 
 	// The first byte of a cursor is the kind of its list and its format.
-	callCursor, changeCursor byte = 1, 2
-	cursorSize                    = 1 + 2*8
+	callCursor, changeCursor, eventCursor, durationCursor byte = 1, 2, 3, 4
+
+	cursorSize = 1 + 2*8
+)
+
+// Sort is the order of a list of invocations.
+type Sort string
+
+// The orders. SortDuration leaves out calls that have no duration: running and interrupted ones.
+const (
+	SortStarted  Sort = "started"  // newest first
+	SortDuration Sort = "duration" // longest first
 )
 
 // Query selects invocations. A zero field does not restrict; strings are compared exactly unless
@@ -34,31 +47,48 @@ type Query struct {
 	Environment dray.EnvironmentKind
 	// Container is the name in the call or the configuration, or the engine's name or full id.
 	Container string
+	// Image is the name of the container's image.
+	Image string
+	// Workspace is the host directory that the call was routed to, else the one that it named.
+	Workspace string
 	PlanID    string
 	SessionID string
 	// LabelName is a label that calls must have, with LabelValue.
 	LabelName, LabelValue string
 	Principal             string
+	// Code is the code of the error.
+	Code dray.Code
+	// MinDuration leaves out shorter calls, and those that have no duration.
+	MinDuration time.Duration
+	// Argv is searched in the elements of input.argv, joined by spaces, or in input.command.
+	Argv string
+	// IDPrefix is the beginning of the id, in lower case.
+	IDPrefix string
 	// Only restricts the result to these ids, nil does not. Except excludes ids.
 	Only, Except []string
 	// Since is the earliest start. Starts at or after Until are excluded.
 	Since, Until time.Time
-	// Text is searched in the name of the tool, the strings of input, output and error, and the texts
-	// of stdout and stderr, ignoring the case of ASCII letters. It has at most 1024 bytes. Inputs and
+	// Text is searched in the name of the tool, the strings of input, labels, output and error, and
+	// the texts of stdout and stderr.
+	//
+	// Text and Argv ignore the case of ASCII letters and have at most 1024 bytes each. Inputs and
 	// outputs over 8 KiB are not searched.
 	Text string
+	// Sort is SortStarted if empty.
+	Sort Sort
 	// Limit is 50 if zero, at most 1000.
 	Limit int
 	// Cursor is the NextCursor of the previous page, or empty.
 	Cursor string
 }
 
-// Page is a page of invocations, newest first.
+// Page is a page of invocations in the order of the query.
 type Page struct {
 	// Items have null for inputs and outputs over 8 KiB, and at most 10 entries of each list of files
 	// with the number of the others. Get returns the complete record.
 	Items []dray.Record `json:"items"`
-	// NextCursor selects the next page; it is empty on the last one.
+	// NextCursor selects the next page; it is empty on the last one. A page may have fewer items than
+	// the limit, or none, and a NextCursor: List examines at most 2,500 calls for one page.
 	NextCursor string `json:"next_cursor,omitempty"`
 	// Unreadable lists rows that could not be read at all. A row with a damaged part is an item with a
 	// warning in its metadata.
@@ -71,15 +101,18 @@ type Unreadable struct {
 	Message string `json:"message"`
 }
 
-// position is a position in the order of a list: start and seq of an invocation, or seq and index
-// of a changed file.
+// position is a position in the order of a list: start or duration and seq of an invocation, or seq
+// and index of a changed file.
 type position struct{ major, minor int64 }
 
-// List returns a page of invocations. Rows inserted between two calls sort before the first page,
-// so the pages contain each existing row once. List fails with invalid_request for an invalid limit
-// or cursor, else with audit_unavailable.
+func (p *position) columns() []any { return []any{&p.major, &p.minor} }
+
+// List returns a page of invocations. Rows inserted between two calls sort before the first page of
+// SortStarted, so its pages contain each existing row once. A call that ends between two pages of
+// SortDuration may be on none. List fails with invalid_request for an invalid limit, order or
+// cursor, else with audit_unavailable.
 func (s *Store) List(ctx context.Context, q Query) (Page, error) {
-	stmt, err := q.statement()
+	search, err := q.search()
 	if err != nil {
 		return Page{}, err
 	}
@@ -88,16 +121,11 @@ func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 		return Page{}, unavailableError(s.path, "list the audit log", err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	found, err := selectAll(ctx, tx, stmt,
-		func(p *position) []any { return []any{&p.major, &p.minor} })
+	found, next, err := search.run(ctx, tx)
 	if err != nil {
 		return Page{}, unavailableError(s.path, "list the audit log", err)
 	}
-	page := Page{Items: []dray.Record{}}
-	if limit := q.limit(); len(found) > limit {
-		found = found[:limit]
-		page.NextCursor = found[limit-1].cursor(callCursor)
-	}
+	page := Page{Items: []dray.Record{}, NextCursor: next}
 	// Each row is a query of its own, so that an unreadable row affects no other.
 	for _, p := range found {
 		rec, err := load(ctx, tx, nil, bySeq, p.minor)
@@ -115,19 +143,22 @@ func (s *Store) List(ctx context.Context, q Query) (Page, error) {
 
 func (q Query) limit() int {
 	if q.Limit == 0 {
-		return defaultLimit
+		return DefaultLimit
 	}
 	return q.Limit
 }
 
 func (q Query) check() error {
 	switch {
-	case q.Limit < 0 || q.Limit > maxLimit:
+	case q.Limit < 0 || q.Limit > MaxLimit:
 		return dray.Errorf(dray.CodeInvalidRequest, "limit %d is out of range", q.Limit).
-			WithHint("use a limit from 1 to %d", maxLimit)
-	case len(q.Text) > maxText:
-		return dray.Errorf(dray.CodeInvalidRequest, "the search text is too long: %d bytes", len(q.Text)).
-			WithHint("search for at most %d bytes", maxText)
+			WithHint("use a limit from 1 to %d", MaxLimit)
+	case max(len(q.Text), len(q.Argv)) > maxText:
+		return dray.Errorf(dray.CodeInvalidRequest, "the search text is too long: %d bytes",
+			max(len(q.Text), len(q.Argv))).WithHint("search for at most %d bytes", maxText)
+	case q.Sort != "" && q.Sort != SortStarted && q.Sort != SortDuration:
+		return dray.Errorf(dray.CodeInvalidRequest, "unknown order %q", q.Sort).
+			WithHint("sort by %s or %s", SortStarted, SortDuration)
 	default:
 		return nil
 	}
@@ -183,36 +214,8 @@ func selectAll[T any](ctx context.Context, db querier, st selectQuery, columns f
 	return all, rows.Err()
 }
 
-// statement returns the query for one row more than the limit: it exists if there is another page.
-func (q Query) statement() (selectQuery, error) {
-	if err := q.check(); err != nil {
-		return selectQuery{}, err
-	}
-	where, err := q.conditions()
-	if err != nil {
-		return selectQuery{}, err
-	}
-	if q.Container == "" {
-		return where.page(q.limit() + 1), nil
-	}
-	// Each of the three names has an index and gets a page of its own. An OR would sort all matches.
-	var union selectQuery
-	for i, column := range []string{"container", "container_name", "container_id"} {
-		part := where.and("i."+column+" = ?", q.Container).page(q.limit() + 1)
-		if i > 0 {
-			union.sql += " UNION "
-		}
-		union.sql += "SELECT * FROM (" + part.sql + ")"
-		union.args = append(union.args, part.args...)
-	}
-	union.sql += " ORDER BY started_at DESC, seq DESC LIMIT ?"
-	union.args = append(union.args, q.limit()+1)
-	return union, nil
-}
-
 // whereClause is a list of conditions joined with AND.
 type whereClause struct {
-	bodies bool // the query needs them
 	clause []string
 	args   []any
 }
@@ -238,69 +241,9 @@ func (c whereClause) where() string {
 	return " WHERE " + strings.Join(c.clause, " AND ")
 }
 
-func (c whereClause) page(limit int) selectQuery {
-	var b strings.Builder
-	b.WriteString("SELECT i.started_at, i.seq FROM invocations i")
-	if c.bodies {
-		b.WriteString(" JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq")
-	}
-	b.WriteString(c.where())
-	b.WriteString(" ORDER BY i.started_at DESC, i.seq DESC LIMIT ?")
-	return selectQuery{sql: b.String(), args: append(slices.Clip(c.args), limit)}
-}
-
-func (q Query) conditions() (whereClause, error) {
-	var c whereClause
-	// The partial indexes leave the most common values out: a second term lets SQLite use them.
-	for _, f := range []struct{ column, value, common string }{
-		{"tool", q.Tool, ""},
-		{"status", string(q.Status), "succeeded"},
-		{"reason", string(q.Reason), "exited"},
-		{"environment", string(q.Environment), "container"},
-		{"plan_id", q.PlanID, ""},
-		{"session_id", q.SessionID, ""},
-		{"principal", q.Principal, ""},
-	} {
-		c = c.equal("i."+f.column, f.value)
-		if f.common != "" && f.value != "" && f.value != f.common {
-			c = c.and("i." + f.column + " <> '" + f.common + "'")
-		}
-	}
-	if q.Only != nil {
-		c = c.and("i.id IN (SELECT value FROM json_each(?))", idList(q.Only))
-	}
-	if len(q.Except) > 0 {
-		c = c.and("i.id NOT IN (SELECT value FROM json_each(?))", idList(q.Except))
-	}
-	if !q.Since.IsZero() {
-		c = c.and("i.started_at >= ?", nanoseconds(q.Since))
-	}
-	if !q.Until.IsZero() {
-		c = c.and("i.started_at < ?", nanoseconds(q.Until))
-	}
-	if q.Cursor != "" {
-		p, err := parseCursor(callCursor, q.Cursor)
-		if err != nil {
-			return whereClause{}, err
-		}
-		c = c.and("(i.started_at, i.seq) < (?, ?)", p.major, p.minor)
-	}
-	if q.LabelName != "" {
-		c = c.and("EXISTS (SELECT 1 FROM json_each("+validBody("b")+", '$.context.labels') "+
-			"WHERE key = ? AND value = ?)", q.LabelName, q.LabelValue)
-		c.bodies = true
-	}
-	if q.Text != "" {
-		like := "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Text) + "%"
-		c = c.and(textMatches(), slices.Repeat([]any{like}, strings.Count(textMatches(), "?"))...)
-		c.bodies = true
-	}
-	return c, nil
-}
-
-// idList returns ids as one argument, a JSON list for json_each.
-func idList(ids []string) string {
-	b, _ := json.Marshal(ids) // strings always have a JSON form
+// jsonList returns values as one argument, a JSON list for json_each.
+func jsonList[T string | int64](values []T) string {
+	b, _ := json.Marshal(values) // texts and numbers always have a JSON form
 	return string(b)
 }
 
@@ -314,23 +257,4 @@ func nanoseconds(t time.Time) int64 {
 	default:
 		return t.UnixNano()
 	}
-}
-
-// validBody returns an expression for the body of an event. A damaged body counts as empty instead
-// of failing the query.
-func validBody(table string) string {
-	return fmt.Sprintf("CASE WHEN json_valid(%[1]s.body) THEN %[1]s.body ELSE '{}' END", table)
-}
-
-// textMatches returns the condition of a text search. It compares JSON values, not their encoding.
-func textMatches() string {
-	const like = ` LIKE ? ESCAPE '\'`
-	tree := func(table, path string) string {
-		return "EXISTS (SELECT 1 FROM json_tree(" + validBody(table) + ", '" + path + "') " +
-			"WHERE atom" + like + ")"
-	}
-	return "(" + strings.Join([]string{
-		"i.tool" + like, tree("b", "$.input"), tree("e", "$.error"), tree("e", "$.stdout.text"),
-		tree("e", "$.stderr.text"), tree("e", "$.output"),
-	}, " OR ") + ")"
 }

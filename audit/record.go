@@ -20,14 +20,13 @@ const (
 )
 
 // Get returns the invocation with the given id. It fails with the code not_found if the id is
-// unknown or belongs to another principal. An empty principal may read every invocation. A damaged
-// part of the record is omitted and named in metadata.warnings.
+// unknown, was removed by Prune, or belongs to another principal. An empty principal may read
+// every invocation. A damaged part of the record is omitted and named in metadata.warnings.
 func (s *Store) Get(ctx context.Context, principal, id string) (dray.Record, error) {
 	rec, err := load(ctx, s.read, s.blobs, byID, id)
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && principal != "" && rec.Principal != principal:
-		return dray.Record{}, dray.Errorf(dray.CodeNotFound, "no such invocation: %q", id).
-			WithHint("run `dray audit list` for the invocations")
+		return dray.Record{}, notFoundError(ctx, s.read, id)
 	case err != nil:
 		return dray.Record{}, unavailableError(s.path, "read invocation "+id, err)
 	}

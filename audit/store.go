@@ -8,15 +8,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
 )
 
 // Options configure a Store.
 type Options struct {
 	// Path is the database; its directory must exist. PATH-wal, PATH-shm and PATH.lock are created
-	// beside it, all with mode 0600.
+	// beside it, all with mode 0600, and the directories keys and checkpoints with mode 0700.
 	Path string
 	// CapturesDir is the directory for inputs and outputs over 8 KiB. It is created with mode 0700.
 	CapturesDir string
@@ -26,6 +29,18 @@ type Options struct {
 	// database is locked or full, or the disk does not respond. Half of it, before that, bounds the
 	// wait for a file in CapturesDir. 0 means 15 s.
 	WriteTimeout time.Duration
+	// Redact replaces the secrets in the JSON of an event that belongs to no call; nil replaces none.
+	// Calls are redacted by the caller.
+	Redact func(body []byte) []byte
+	// Recover is called with the ids of calls that have no end record, before they are marked as
+	// interrupted. It ends what may be left of them, and returns what is known of them by id. Nil
+	// knows nothing.
+	Recover func(ctx context.Context, ids []string) map[string]dray.Metadata
+	// Degrade lets calls run while the log cannot be written. Their records are committed in order
+	// when it can be again, and lost if the process ends before. Else such calls are refused.
+	Degrade bool
+	// Disk has the marks of the free space of the disk of Path.
+	Disk DiskMarks
 }
 
 // Store is an open audit log. It is safe for concurrent use.
@@ -34,13 +49,19 @@ type Store struct {
 	lock  *os.File
 	write *sql.DB // the writer's single connection
 	read  *sql.DB
+
+	checkpoints *checkpointer
+	rejections  *rejections
+	pruning     sync.Mutex // held while retention runs
 }
 
 // Open opens, creates or migrates the audit log. It marks calls that an earlier daemon left without
 // an end record as interrupted and returns their number. It fails with audit_unavailable if another
 // daemon has the file open, if it is locked, or if a newer version wrote it.
 func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err error) {
-	s := &Store{recorder: recorder{log: opts.Log, writeTimeout: opts.WriteTimeout}}
+	s := &Store{recorder: recorder{
+		log: opts.Log, writeTimeout: opts.WriteTimeout, redact: opts.Redact, degrade: opts.Degrade,
+	}}
 	if s.log == nil {
 		s.log = zap.NewNop()
 	}
@@ -58,10 +79,18 @@ func Open(ctx context.Context, opts Options) (store *Store, interrupted int, err
 	if err := s.openFiles(ctx, opts); err != nil {
 		return nil, 0, err
 	}
-	s.writer = newWriter(ctx, s.write, s.files, s.log)
-	if interrupted, err = s.interrupt(ctx, s.read); err != nil {
+	edge, err := s.openProof(ctx)
+	if err != nil {
 		return nil, 0, err
 	}
+	s.disk = newDisk(s.path, opts.Disk, s.log, s.PostEvent)
+	s.writer = newWriter(ctx, s.write, s.files, edge, s.disk, s.log)
+	s.rejections = newRejections(s.writer)
+	_ = s.disk.check() // it warns, and the next call fails
+	if interrupted, err = s.interrupt(ctx, s.read, opts.Recover); err != nil {
+		return nil, 0, err
+	}
+	s.checkpoints.start(ctx, s.writer)
 	return s, interrupted, nil
 }
 
@@ -142,7 +171,12 @@ func (s *Store) Close(ctx context.Context) error {
 func (s *Store) release(ctx context.Context) error {
 	var err error
 	if s.writer != nil {
+		s.rejections.close()
 		err = s.writer.close(ctx)
+		s.rejections.recording.Wait()
+	}
+	if s.checkpoints != nil && s.checkpoints.writer != nil {
+		err = errors.Join(err, s.checkpoints.close())
 	}
 	if s.read != nil {
 		err = errors.Join(err, s.read.Close())
@@ -160,12 +194,20 @@ func (s *Store) release(ctx context.Context) error {
 const readyTimeout = time.Second
 
 // Ready returns an error if a begin record could not be committed now: another program has locked
-// the database, the last write failed, or the files were removed, moved or replaced. It writes
-// nothing.
+// the database, the last write failed, the disk is nearly full, or the files were removed, moved,
+// replaced or cut short.
 func (s *Store) Ready(ctx context.Context) error {
+	if s.degrade {
+		return nil
+	}
+	return s.writable(ctx)
+}
+
+// writable returns why a record could not be committed now.
+func (s *Store) writable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	err := cmp.Or(s.writer.writeError(), s.files.check())
+	err := cmp.Or(s.writer.writeError(), s.files.check(), s.disk.check())
 	if err == nil {
 		var tx *sql.Tx
 		if tx, err = s.write.BeginTx(ctx, nil); err == nil { // takes the lock that a commit needs

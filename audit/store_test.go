@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ func TestCanonicalBytes(t *testing.T) {
 	}
 	const want = "dray event v1\n1\n1789000000123456789\nbegun\n019a7b2c-0000-7000-8000-000000000001\n" +
 		"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\n"
-	if got := string(e.canonical()); got != want {
+	if got := string(e.proof().Canonical()); got != want {
 		t.Errorf("canonical bytes\n%s\nwant\n%s", got, want)
 	}
 	// printf '\0dray event v1\n...' | sha256sum
@@ -71,9 +72,9 @@ func checkLog(t *testing.T, s *Store) {
 		// Contiguous from 1.
 		`SELECT count(*) - coalesce(max(seq), 0) + (coalesce(min(seq), 1) - 1) FROM events`: "0",
 		// Each call has one begin and at most one end record, in this order, and one row with both seqs.
-		`SELECT count(*) FROM (SELECT invocation FROM events GROUP BY invocation
-			HAVING sum(kind = 'begun') != 1 OR sum(kind != 'begun') > 1 OR min(seq) != min(CASE kind WHEN 'begun' THEN seq END))`: "0",
-		`SELECT count(DISTINCT invocation) - (SELECT count(*) FROM invocations) FROM events`: "0",
+		`SELECT count(*) FROM (SELECT invocation FROM events WHERE invocation != '' GROUP BY invocation
+			HAVING sum(kind = 'begun') != 1 OR sum(kind IN ('ended', 'interrupted')) > 1 OR min(seq) != min(CASE kind WHEN 'begun' THEN seq END))`: "0",
+		`SELECT count(DISTINCT invocation) - (SELECT count(*) FROM invocations) FROM events WHERE invocation != ''`: "0",
 		`SELECT count(*) FROM invocations i LEFT JOIN events b ON b.seq = i.seq LEFT JOIN events e ON e.seq = i.ended_seq
 			WHERE b.invocation IS NOT i.id OR b.kind != 'begun'
 			OR (i.status != 'running') != (e.seq IS NOT NULL) OR e.seq IS NOT NULL AND (e.invocation != i.id OR e.kind = 'begun')`: "0",
@@ -96,18 +97,23 @@ func checkLog(t *testing.T, s *Store) {
 
 func checkLeaves(t *testing.T, db *sql.DB) {
 	t.Helper()
-	rows, err := db.QueryContext(context.Background(), `SELECT seq, invocation, kind, at, body, leaf FROM events`)
+	rows, err := db.QueryContext(context.Background(), `SELECT seq, invocation, kind, at, body, body_sha256, leaf FROM events`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var e event
-		var leaf []byte
-		if err := rows.Scan(&e.seq, &e.invocation, &e.kind, &e.at, &e.body, &leaf); err != nil {
+		var sum, leaf []byte
+		if err := rows.Scan(&e.seq, &e.invocation, &e.kind, &e.at, &e.body, &sum, &leaf); err != nil {
 			t.Fatal(err)
 		}
-		if want := e.leaf(); tlog.Hash(leaf) != want {
+		want := e.leaf()
+		if e.body == nil { // retention leaves the hash, of which the leaf is computed
+			want = tlog.RecordHash(fmt.Appendf(nil, "dray event v1\n%d\n%d\n%s\n%s\n%x\n",
+				e.seq, e.at, e.kind, e.invocation, sum))
+		}
+		if tlog.Hash(leaf) != want {
 			t.Errorf("event %d has leaf %x, want %x", e.seq, leaf, want[:])
 		}
 	}
@@ -178,6 +184,7 @@ func TestEventsAreAppendOnly(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	run(t, s, newInvocation("exec"), exited(0))
 	db := rawDB(t, s.path)
+	const noBody = `UPDATE events SET body = NULL, body_sha256 = zeroblob(32)`
 	const columns = ` INTO events (seq, invocation, kind, at, body, leaf) `
 	for name, statement := range map[string]string{
 		"update":      `UPDATE events SET body = '{}' WHERE seq = 1`,
@@ -188,12 +195,29 @@ func TestEventsAreAppendOnly(t *testing.T) {
 		"gap":         `INSERT` + columns + `VALUES (4, '', 'x', 0, '', zeroblob(32))`,
 		"ignore gap":  `INSERT OR IGNORE` + columns + `VALUES (4, '', 'x', 0, '', zeroblob(32))`,
 		"no leaf":     `INSERT` + columns + `VALUES (3, '', 'x', 0, '', x'00')`,
+		// Retention may replace a body by its hash, once, and change nothing else.
+		"no hash":         `UPDATE events SET body = NULL`,
+		"hash beside it":  `UPDATE events SET body_sha256 = zeroblob(32)`,
+		"short hash":      `UPDATE events SET body = NULL, body_sha256 = zeroblob(31)`,
+		"hash as text":    `UPDATE events SET body = NULL, body_sha256 = printf('%032d', 0)`,
+		"body and seq":    noBody + `, seq = seq + 9`,
+		"body and call":   noBody + `, invocation = ''`,
+		"body and kind":   noBody + `, kind = 'x'`,
+		"body and time":   noBody + `, at = 0`,
+		"body and leaf":   noBody + `, leaf = zeroblob(32)`,
+		"replace the row": `UPDATE OR REPLACE events SET seq = 1 WHERE seq = 2`,
 	} {
 		if _, err := db.ExecContext(context.Background(), statement); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	checkLog(t, s)
+	mustExec(t, db, noBody+` WHERE seq = 1`)
+	for _, again := range []string{noBody, `UPDATE events SET body = '{}', body_sha256 = NULL`} {
+		if _, err := db.ExecContext(context.Background(), again+` WHERE seq = 1`); err == nil {
+			t.Errorf("%s: no error for a body that was removed", again)
+		}
+	}
 	// Another program may append; the writer continues after it.
 	mustExec(t, db, `INSERT`+columns+`VALUES (3, '', 'x', 0, '', zeroblob(32))`)
 	run(t, s, newInvocation("exec"), exited(0))

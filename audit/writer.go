@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit/proof"
 )
 
 const (
@@ -28,47 +29,70 @@ var (
 	errTimedOut = errors.New("the disk did not respond")
 )
 
+// rowWriter writes further rows in the transaction of an event.
+type rowWriter interface {
+	write(ctx context.Context, tx *sql.Conn, seq int64, invocation string) error
+}
+
 // pendingEvent is an event to append, with its change of the projection.
 type pendingEvent struct {
 	event event // the writer sets seq and at
 	// projectionSQL changes exactly one row; its first argument is the seq. Empty means none.
 	projectionSQL string
 	args          []any
-	changes       *changedFiles // the files that the call changed; nil for none
+	extra         rowWriter // nil for none
 	// compensate makes the end record for a begin record that is committed after its caller gave up.
 	// It is nil for an end record, which is written whether its caller waits or not.
 	compensate func() *pendingEvent
 
-	done chan error // receives the outcome once
-	// writer.mu guards both; at most one of them is ever true.
-	settled   bool
-	abandoned bool
+	done   chan error  // receives the outcome once
+	caller callerState // guarded by writer.mu once the event is queued
 }
+
+// callerState is what the caller of a pending event does.
+type callerState int
+
+const (
+	waits     callerState = iota // for the outcome
+	answered                     // has the outcome
+	gaveUp                       // has returned an error
+	continued                    // has returned without the outcome, or never waits for it
+)
 
 // writer commits events on one goroutine, all that wait in one transaction with one fsync. A caller
 // only waits, so that it can give up when the disk does not respond.
 type writer struct {
 	db      *sql.DB
 	files   openedFiles
+	disk    *disk
 	log     *zap.Logger
 	abort   chan struct{} // closed to stop before the queue is empty
 	stopped chan struct{} // closed when the goroutine has ended
+	// committed is sent after each commit.
+	committed broadcast
+	grown     chan struct{} // has a value after a commit
 
 	unwritten int   // end records that were not written, valid once stopped is closed
 	last      int64 // seq of the last event; 0 if it must be read. Only the goroutine uses it.
 
 	mu           sync.Mutex
+	edge         proof.Edge // of the committed events
 	changed      *sync.Cond // signaled after a change of queue or closed; its lock is mu
 	queue        []*pendingEvent
 	closed       bool
-	lastErr      error     // why the last attempt failed
-	failingSince time.Time // when lastErr was first set
+	lastErr      error           // why the last attempt failed
+	failingSince time.Time       // when lastErr was first set
+	delayed      *RecordsDelayed // records that wait although their calls went on; nil for none
+	late         int             // begin records among them
 }
 
 // newWriter starts the goroutine; close ends it. The end of ctx does not interrupt a write.
-func newWriter(ctx context.Context, db *sql.DB, files openedFiles, log *zap.Logger) *writer {
+func newWriter(ctx context.Context, db *sql.DB, files openedFiles, edge proof.Edge,
+	disk *disk, log *zap.Logger,
+) *writer {
 	w := &writer{
-		db: db, files: files, log: log, abort: make(chan struct{}), stopped: make(chan struct{}),
+		db: db, files: files, disk: disk, log: log, edge: edge, abort: make(chan struct{}),
+		stopped: make(chan struct{}), grown: make(chan struct{}, 1),
 	}
 	w.changed = sync.NewCond(&w.mu)
 	go w.run(context.WithoutCancel(ctx))
@@ -123,10 +147,10 @@ func (w *writer) enqueue(events []*pendingEvent) bool {
 func (w *writer) abandon(e *pendingEvent) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.settled {
+	if e.caller == answered {
 		return <-e.done
 	}
-	e.abandoned = true
+	e.caller = gaveUp
 	w.queue = dropAbandoned(w.queue)
 	switch {
 	case w.lastErr != nil:
@@ -168,7 +192,8 @@ func (w *writer) close(ctx context.Context) error {
 	return nil
 }
 
-// run commits what is queued, until the writer is closed and the queue is empty.
+// run commits what is queued, until the writer is closed and the queue is empty. While writes fail
+// it tries again also without a queue, so that Ready finds out when they succeed.
 func (w *writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	for {
@@ -177,31 +202,29 @@ func (w *writer) run(ctx context.Context) {
 			return
 		}
 		left := w.flushRecovered(ctx, batch)
-		if len(left) == 0 {
-			continue
-		}
 		w.mu.Lock()
 		w.queue = slices.Concat(dropAbandoned(left), w.queue)
+		failing := w.lastErr != nil
 		w.mu.Unlock()
-		if !w.pause() {
+		if failing && !w.pause() {
 			w.logUnwritten()
 			return
 		}
 	}
 }
 
-// next blocks until events are queued and takes a batch of them. It returns false if there will be
-// none, because the writer is closed.
+// next blocks until events are queued or writes fail, and takes a batch. It returns false if there
+// will be none, because the writer is closed.
 func (w *writer) next() (batch []*pendingEvent, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.queue) == 0 && !w.closed {
+	for len(w.queue) == 0 && w.lastErr == nil && !w.closed {
 		w.changed.Wait()
 	}
 	n := min(maxBatch, len(w.queue))
 	batch = slices.Clone(w.queue[:n])
 	w.queue = slices.Delete(w.queue, 0, n)
-	return batch, n > 0
+	return batch, n > 0 || !w.closed
 }
 
 // flush commits a batch and settles its events. It returns those to be tried again later. A batch
@@ -214,6 +237,9 @@ func (w *writer) flush(ctx context.Context, batch []*pendingEvent) (left []*pend
 		return nil
 	}
 	w.recordHealth(err)
+	if isFull(err) {
+		w.disk.release()
+	}
 	switch {
 	case isRetryable(err):
 		return batch
@@ -240,13 +266,14 @@ func (w *writer) confirm(written []*pendingEvent) {
 	for _, e := range written {
 		w.settle(e, nil)
 	}
+	w.committed.send()
 }
 
 // dropAbandoned returns the events without the begin records that were given up. The caller holds
 // the lock of the writer.
 func dropAbandoned(events []*pendingEvent) []*pendingEvent {
 	return slices.DeleteFunc(slices.Clone(events),
-		func(e *pendingEvent) bool { return e.abandoned && e.compensate != nil })
+		func(e *pendingEvent) bool { return e.caller == gaveUp && e.compensate != nil })
 }
 
 // settle passes the outcome to the caller of submit. A begin record that is committed after its
@@ -256,18 +283,18 @@ func (w *writer) settle(e *pendingEvent, err error) {
 	defer w.mu.Unlock()
 	id := zap.String("invocation", e.event.invocation)
 	switch {
-	case e.settled: // before a panic in the middle of the batch
-	case !e.abandoned:
-		e.settled = true
+	case e.caller == answered: // before a panic in the middle of the batch
+	case e.caller == waits:
+		e.caller = answered
 		e.done <- err
 	case err != nil:
 		w.log.Error("event not recorded", id, zap.String("kind", string(e.event.kind)), zap.Error(err))
 	case e.compensate != nil:
 		w.log.Warn("begin record committed too late; nothing ran", id)
 		end := e.compensate()
-		end.abandoned = true // its caller does not wait
+		end.caller = gaveUp
 		w.queue = append(w.queue, end)
-	default:
+	case e.caller == gaveUp:
 		w.log.Info("end record committed late", id)
 	}
 }
@@ -288,6 +315,9 @@ func (w *writer) recordHealth(err error) {
 		w.log.Info("audit log writable again", zap.Duration("after", time.Since(w.failingSince)))
 	}
 	w.lastErr = err
+	if err == nil {
+		w.reportDelay()
+	}
 }
 
 // pause waits before the next attempt. It returns false if there must be none.

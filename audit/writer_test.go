@@ -79,7 +79,7 @@ func TestPanicOutsideTransaction(t *testing.T) {
 	late.compensate = func() *pendingEvent { panic("panic in compensate") }
 	late.args[1] = column(func() {
 		s.writer.mu.Lock()
-		late.abandoned = true // its caller gives up now
+		late.caller = gaveUp // its caller gives up now
 		s.writer.mu.Unlock()
 		close(reached)
 	})
