@@ -29,6 +29,7 @@ type Config struct {
 	Trust    Trust
 	Retry    Retry
 	Breaker  Breaker
+	Audit    Audit
 
 	origins map[string]Origin
 	options Options
@@ -304,12 +305,39 @@ type Capabilities struct {
 	Writes []string
 }
 
+// Redact says what is a secret: matches of Patterns, which are regular expressions or names of
+// built-in patterns, and values of the variables that Env names, with "*" for any characters.
+type Redact struct {
+	Patterns []string
+	Env      []string
+}
+
 // Retry configures the attempts of calls of idempotent tools.
 type Retry struct {
 	// Attempts is the maximum number, from 1 to 10.
 	Attempts int
 	// Budget is the maximum time from the first failure until a later attempt has started, above 0.
 	Budget time.Duration
+}
+
+// OnFailure is what becomes of calls while the audit log cannot be written.
+type OnFailure string
+
+// Refuse and degrade: with the latter calls run, and their records wait in memory.
+const (
+	OnFailureRefuse  OnFailure = "refuse"
+	OnFailureDegrade OnFailure = "degrade"
+)
+
+// Audit configures the audit log.
+type Audit struct {
+	// Keep is how long records are retained after their call has ended; 0 is for ever.
+	Keep      time.Duration
+	Redact    Redact
+	OnFailure OnFailure
+	// DiskLow and DiskReserve are free space of the disk of the state directory, in bytes: below the
+	// first a warning is logged, below the second new calls are refused.
+	DiskLow, DiskReserve int64
 }
 
 // Breaker configures the circuit breakers of containers.

@@ -180,6 +180,9 @@ func (s State) AuditDB() string { return s.join("audit.db") }
 // Captures returns the directory of captured output.
 func (s State) Captures() string { return s.join("captures") }
 
+// IdempotencyKey returns the file of the key with which requests are hashed.
+func (s State) IdempotencyKey() string { return s.join("keys/idempotency") }
+
 // Socket returns the default socket.
 func (s State) Socket() string { return s.join("dray.sock") }
 
@@ -194,6 +197,9 @@ func (s State) ToolStates() string { return s.join("tools.json") }
 
 // Trust returns the file of the trusted workspaces.
 func (s State) Trust() string { return s.join("trust.json") }
+
+// RedactionKey returns the file of the key with which secrets are replaced.
+func (s State) RedactionKey() string { return s.join("keys/redaction") }
 
 // Run returns the directory of the agents' directories.
 func (s State) Run() string { return s.join("run") }

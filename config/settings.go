@@ -136,6 +136,7 @@ var (
 	tcpKind          = kindOf(tcpSchema, (*decoder).tcpAddress)
 	booleanKind      = kindOf(&schema{Type: "boolean"}, (*decoder).boolean)
 	jsonSchemaKind   = kindOf(&schema{Type: "object"}, (*decoder).jsonObject)
+	onFailureKind    = choiceKind[OnFailure]("refuse", "degrade")
 	transportKind    = choiceKind[Transport]("auto", "socket", "stdio", "engine")
 	toolNameKind     = kindOf(toolNameSchema, (*decoder).toolName)
 	argvKind         = kindOf(argvSchema, (*decoder).argv)
@@ -408,6 +409,35 @@ var settings = append(settingDefs{
 	},
 	{"breaker.open", positiveKind, "30s", "how long they are refused before one call tries again"},
 	{
+		"audit.keep", durationKind, "0s",
+		"how long the audit log retains a call after its end, and other events; then hashes are left; " +
+			"0s is for ever",
+	},
+	{
+		"audit.redact.patterns", listKind(textKind), "",
+		"secrets in what is recorded, logged and returned: regular expressions (RE2), `builtin:all`, " +
+			"or one of `builtin:authorization`, `builtin:aws`, `builtin:github`, `builtin:jwt`, " +
+			"`builtin:private_key`, `builtin:slack` and `builtin:url`",
+	},
+	{
+		"audit.redact.env", listKind(variableKind), "",
+		"names of variables whose values are secrets, with `*` for any characters; case does not matter",
+	},
+	{
+		"audit.on_failure", onFailureKind, "refuse",
+		"what becomes of calls that cannot be recorded: `refuse`, or `degrade`: they run, and their " +
+			"records wait in memory",
+	},
+	{
+		"audit.disk_low", sizeKind, "1GiB",
+		"free space of the state directory's disk below which dray warns; at most 10% of the disk",
+	},
+	{
+		"audit.disk_reserve", sizeKind, "64MiB",
+		"free space below which new calls are refused, so that running ones can be recorded; at most " +
+			"5% of the disk",
+	},
+	{
 		"trust.workspaces", listKind(absPathKind), "",
 		"directories that are trusted with any configuration",
 	},
@@ -416,7 +446,6 @@ var settings = append(settingDefs{
 // unsupportedSettings returns the keys of the contract that are refused by name.
 func unsupportedSettings() settingDefs {
 	keys := []string{
-		"audit.on_failure", "audit.keep", "audit.redact.patterns", "audit.redact.env",
 		"policy.files", "policy.approval_lifetime",
 		"python.runtime", "python.resident", "python.idle", "python.queue", "python.queue_wait",
 		"python.wall", "python.cpu", "python.memory", "python.total_memory", "python.permissions.fs",

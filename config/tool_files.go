@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,10 +47,21 @@ func (l *loader) toolDir(d *decoder, dir, key string, at Origin) {
 func (l *loader) toolFile(d *decoder, name string) {
 	data, err := l.opts.ReadFile(name)
 	if err != nil {
-		l.addKey(Origin{File: name}, "", "cannot be read: "+cause(err).Error(),
-			"check its name, owner and mode")
+		l.add(unreadable(name, err))
 		return
 	}
+	l.toolData(d, name, data)
+}
+
+func unreadable(name string, err error) Diagnostic {
+	return Diagnostic{
+		Origin: Origin{File: name}, Problem: "cannot be read: " + cause(err).Error(),
+		Suggestion: "check its name, owner and mode",
+	}
+}
+
+// toolData adds the tools of the file with this name and content.
+func (l *loader) toolData(d *decoder, name string, data []byte) {
 	at := func(line, column int) Origin { return Origin{File: name, Line: line, Column: column} }
 	v, ok := yamlReader{&l.diagnostics, at}.read(data, "tools")
 	if !ok || v.shape == empty {
@@ -90,6 +102,45 @@ func ReadTools(paths []string) (*Config, []Diagnostic) {
 			continue
 		}
 		l.toolFile(d, path)
+	}
+	return d.c, l.found
+}
+
+// ProjectTools is the file in which a workspace declares tools of its own, relative to it.
+const ProjectTools = ".dray/tools.yaml"
+
+// maxProjectTools is the maximum number of tools that a workspace declares.
+const maxProjectTools = 100
+
+// ReadProjectToolsFile reads the tools of a workspace from its file, as ReadTools does.
+func ReadProjectToolsFile(name string) (*Config, []Diagnostic) {
+	data, err := readFile(name)
+	if err != nil {
+		return &Config{}, []Diagnostic{unreadable(name, err)}
+	}
+	return ReadProjectTools(name, data)
+}
+
+// ReadProjectTools reads the tools of a workspace from the content of its file, as ReadTools does.
+// Workspaces are untrusted (CF-03): their tools run in their container and nowhere else, so each of
+// them has EnvironmentRequired.
+func ReadProjectTools(name string, data []byte) (*Config, []Diagnostic) {
+	l := &loader{}
+	d := newDecoder(&l.diagnostics)
+	l.toolData(d, name, data)
+	if len(d.c.Tools) > maxProjectTools {
+		l.addKey(Origin{File: name}, "tools", fmt.Sprintf("has more than %d tools", maxProjectTools),
+			"remove some")
+		d.c.Tools = d.c.Tools[:maxProjectTools]
+	}
+	for i := range d.c.Tools {
+		t := &d.c.Tools[i]
+		key := index("tools", i) + ".environment"
+		if at, stated := d.c.origins[key]; stated && t.Environment != EnvironmentRequired {
+			l.addKey(at, key, "is not required: a tool of a project runs only in the project's container",
+				"remove it, or write required; tools for the host belong into the daemon's configuration")
+		}
+		t.Environment, t.Container = EnvironmentRequired, ""
 	}
 	return d.c, l.found
 }
