@@ -57,7 +57,7 @@ func resolving(tools *Registry) dray.Executor {
 		error,
 	) {
 		var err error
-		if call.Tool, err = tools.Get(call.Invocation.Tool); err != nil {
+		if call.Tool, err = tools.Get(ctx, call.Invocation.Tool); err != nil {
 			return dray.Result{}, err
 		}
 		return dray.RunTool.Execute(ctx, call, sink)
@@ -164,7 +164,7 @@ func (b *fixture) call(t *testing.T, name string, input any,
 	for _, c := range change {
 		c(&call)
 	}
-	tool, err := b.tools.Get(name)
+	tool, err := b.tools.Get(t.Context(), name)
 	if err != nil {
 		return dray.NormalizeResult(dray.Result{}, err)
 	}

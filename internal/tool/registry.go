@@ -38,6 +38,8 @@ type Registry struct {
 
 	tools map[string]*dray.Tool
 	sync  *definition
+	// project is set for the tools of a workspace.
+	project *project
 }
 
 // NewRegistry returns a registry of the built-in tools.
@@ -56,9 +58,12 @@ func NewRegistry(opts Options) (*Registry, error) {
 // AddCommand registers a tool that runs a program. t holds what the configuration says about the
 // tool; AddCommand sets the rest. An invalid declaration fails with an [*InvalidError].
 func (r *Registry) AddCommand(t dray.Tool, c Command) error {
+	if r.project != nil {
+		t.Workspace = r.project.folder
+	}
 	d, found := r.command(t, c)
-	if _, ok := r.tools[d.Name]; ok {
-		found = append(found, Violation{"name", "is already in use", "choose another name"})
+	if problem := r.nameProblem(d.Name); problem != "" {
+		found = append(found, Violation{"name", problem, "choose another name"})
 	}
 	if len(found) > 0 {
 		return &InvalidError{d.Name, found}
@@ -72,7 +77,7 @@ func (r *Registry) add(d *definition) {
 	t := d.tool()
 	run := t.Run
 	t.Run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-		if err := r.States.check(d.Name); err != nil {
+		if err := r.check(ctx, d.Name); err != nil {
 			return dray.Result{}, err
 		}
 		return run(ctx, call, sink)
@@ -102,13 +107,26 @@ func (e *InvalidError) Error() string {
 }
 
 // Get returns the tool with exactly the given name for a call. It fails like Find, and with denied
-// if the tool is disabled (RT-06).
-func (r *Registry) Get(name string) (*dray.Tool, error) {
+// if the tool is disabled, or workspace_untrusted if it is only discovered (RT-06).
+func (r *Registry) Get(ctx context.Context, name string) (*dray.Tool, error) {
 	t, err := r.Find(name)
 	if err == nil {
-		err = r.States.check(name)
+		err = r.check(ctx, name)
 	}
 	return t, err
+}
+
+// nameProblem returns why a tool cannot have a name, or "".
+func (r *Registry) nameProblem(name string) string {
+	other := r.project.resembling(name)
+	switch _, inUse := r.tools[name]; {
+	case inUse, other == name:
+		return "is already in use"
+	case other != "":
+		return fmt.Sprintf("could be taken for the tool %s of the daemon", other)
+	default:
+		return ""
+	}
 }
 
 // Find returns the tool with exactly the given name, in any state. It fails with invalid_request if
@@ -125,19 +143,37 @@ func (r *Registry) Find(name string) (*dray.Tool, error) {
 		e.Details = []dray.Detail{{Pointer: "/tool", Message: "is malformed"}}
 		return nil, e
 	}
-	hint := "dray tools lists all tools"
+	hint := "dray tools lists all tools; those of a project need its workspace in the call"
 	if near := lexical.Closest(name, r.names()); near != "" {
 		hint = fmt.Sprintf("did you mean %s? %s", near, hint)
 	}
 	return nil, dray.Errorf(dray.CodeUnknownTool, "unknown tool %q", name).WithHint("%s", hint)
 }
 
-// State returns the state of a tool.
-func (r *Registry) State(name string) State { return r.States.Of(name) }
+// State returns the state of a tool. If calls of it are refused, reason is the error that they get.
+func (r *Registry) State(ctx context.Context, name string) (state State, reason error) {
+	err := r.check(ctx, name)
+	switch dray.CodeOf(err) {
+	case dray.CodeDenied:
+		return Disabled, err
+	case "":
+		return Active, nil
+	default:
+		return Discovered, err
+	}
+}
+
+// check fails if a tool is not active.
+func (r *Registry) check(ctx context.Context, name string) error {
+	if err := r.States.check(r.project.stateKey(name)); err != nil {
+		return err
+	}
+	return r.project.check(ctx)
+}
 
 // SetState changes the state of a tool on behalf of a principal, as [States.Set].
 func (r *Registry) SetState(ctx context.Context, principal, name string, state State) error {
-	return r.States.Set(ctx, principal, name, state)
+	return r.States.Set(ctx, principal, r.project.stateKey(name), state)
 }
 
 // List returns all tools, sorted by name.
@@ -178,6 +214,9 @@ type pathRules struct {
 func (d *definition) tool() *dray.Tool {
 	t := d.Tool
 	t.CheckInput = d.checkInput
+	if d.input.hasSecrets {
+		t.SecretFields = d.input.secretFields
+	}
 	t.Run = d.mapPaths
 	return &t
 }
@@ -209,6 +248,7 @@ func (d *definition) compile() []Violation {
 // checkInput is [dray.Tool.CheckInput] (RT-04).
 func (d *definition) checkInput(input json.RawMessage) error {
 	details := d.input.violations(input, "/input")
+	hideSecrets(details, d.input.secretFields(input))
 	if len(details) == 0 && d.check != nil {
 		details = d.check(input)
 	}

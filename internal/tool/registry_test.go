@@ -45,7 +45,7 @@ func TestGet(t *testing.T) {
 	r := registry(t, command("Lint", "", func(c *commandTool) {
 		c.Environment.Kind, c.Timeout = dray.RequireHost, time.Minute
 	}))
-	lint, err := r.Get("Lint")
+	lint, err := r.Get(t.Context(), "Lint")
 	if err != nil || lint.Environment.Kind != dray.RequireHost || lint.Timeout != time.Minute ||
 		lint.AcceptsStdin || !lint.StartsProcess {
 		t.Errorf("got %+v, %v", lint, err)
@@ -63,7 +63,7 @@ func TestGet(t *testing.T) {
 		{"", dray.CodeInvalidRequest, "letters"},
 		{"a/b", dray.CodeInvalidRequest, "letters"},
 	} {
-		_, err := r.Get(tt.name)
+		_, err := r.Get(t.Context(), tt.name)
 		if e := dray.AsError(err); e == nil || e.Code != tt.code || !strings.Contains(e.Hint, tt.hint) {
 			t.Errorf("%q gave %+v, want %s with a hint of %q", tt.name, e, tt.code, tt.hint)
 		}

@@ -152,7 +152,8 @@ func (r *Registry) start(ctx context.Context, call dray.Call, argv []string, std
 	}
 	opts := executor.Options{
 		ID: inv.ID, Stdin: stdin, Control: call.Control, Rewrite: call.NewTextFilter,
-		Idle: cmp.Or(inv.IdleTimeout, r.IdleTimeout),
+		Redact: call.NewRedaction,
+		Idle:   cmp.Or(inv.IdleTimeout, r.IdleTimeout),
 	}
 	return r.Processes.Run(ctx, call.Environment, spec, opts, sink)
 }

@@ -316,7 +316,7 @@ func TestSync_TypedInput(t *testing.T) {
 }
 
 func TestSyncToolInput(t *testing.T) {
-	tool, err := registry(t).Get("sync")
+	tool, err := registry(t).Get(t.Context(), "sync")
 	if err != nil {
 		t.Fatal(err)
 	}

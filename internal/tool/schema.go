@@ -21,10 +21,12 @@ import (
 
 const draft2020 = "https://json-schema.org/draft/2020-12/schema"
 
-// schema is a compiled JSON Schema of an object, and the paths that it marks.
+// schema is a compiled JSON Schema of an object, and the paths and secrets that it marks.
 type schema struct {
 	compiled *jsonschema.Schema
 	paths    *pathmapper.Marks
+	// hasSecrets reports whether the schema marks any value as secret.
+	hasSecrets bool
 }
 
 // compileSchema compiles a draft 2020-12 schema of an object and the marks of paths in it, and
@@ -40,6 +42,8 @@ func compileSchema(text *json.RawMessage) (*schema, error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
+	c.RegisterVocabulary(secretKeyword)
+	c.AssertVocabs()
 	// the address is never fetched: it is the base of relative references
 	const base = "https://dray.invalid/schema"
 	if err := c.AddResource(base, doc); err != nil {
@@ -58,7 +62,7 @@ func compileSchema(text *json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the marked paths: %w", err)
 	}
-	return &schema{compiled, marks}, nil
+	return &schema{compiled, marks, marksSecrets(compiled)}, nil
 }
 
 // describesObject refuses schemas that inputs and outputs cannot satisfy, since both are objects,

@@ -78,7 +78,7 @@ func TestCheckInput(t *testing.T) {
 		{"custom", `{"ghost":0,"list":[1e999,1,1e999]}`, []string{"/input/list"}},
 	}
 	for _, tt := range tests {
-		tool, err := r.Get(tt.tool)
+		tool, err := r.Get(t.Context(), tt.tool)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestCheckInput(t *testing.T) {
 // A million violations are reported briefly.
 func TestViolationsAreBounded(t *testing.T) {
 	r := registry(t)
-	exec, _ := r.Get("exec")
+	exec, _ := r.Get(t.Context(), "exec")
 	args := make([]string, 1000)
 	for i := range args {
 		args[i] = `"` + strings.Repeat("é", 1000) + `\u0000"`
@@ -133,7 +133,7 @@ func TestInputsWithManyMembers(t *testing.T) {
 		fmt.Fprintf(&input, `,"k%d":""`, i)
 	}
 	doc := json.RawMessage(`{"argv":["a"]` + input.String() + "}")
-	exec, _ := registry(t).Get("exec")
+	exec, _ := registry(t).Get(t.Context(), "exec")
 	allocs := testing.AllocsPerRun(1, func() {
 		if e := dray.AsError(exec.CheckInput(doc)); e == nil || len(e.Details) != maxViolations {
 			t.Fatal(e)
@@ -152,7 +152,7 @@ func FuzzCheckInput(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, name string, input []byte) {
-		tool, err := r.Get(name)
+		tool, err := r.Get(t.Context(), name)
 		if err != nil || tool.CheckInput(input) != nil {
 			return
 		}
@@ -192,7 +192,7 @@ func readable(name string, input []byte) error {
 // of this thread, and not 64 times (SE-03).
 func TestInputsWithManyMembers_Linear(t *testing.T) {
 	r := registry(t, command("any", ""))
-	open, _ := r.Get("any")
+	open, _ := r.Get(t.Context(), "any")
 	cost := func(members int) time.Duration {
 		var b strings.Builder
 		for i := range members {

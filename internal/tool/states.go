@@ -4,9 +4,11 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // State is whether calls may name a tool (RT-06).
@@ -14,11 +16,12 @@ type State string
 
 // The states of a tool.
 const (
-	Active   State = "active"
-	Disabled State = "disabled"
+	Discovered State = "discovered" // a workspace declares it that is not trusted
+	Active     State = "active"
+	Disabled   State = "disabled"
 )
 
-// States are the states of the tools. They do not depend on a configuration, so a reload keeps
+// States are which tools are disabled. They do not depend on a configuration, so a reload keeps
 // them. It is safe for concurrent use.
 type States struct {
 	save func(ctx context.Context, change StateChange) error
@@ -30,11 +33,12 @@ type States struct {
 
 // StateChange is one change of a state.
 type StateChange struct {
-	Principal string `json:"principal"`
-	Tool      string `json:"tool"`
-	State     State  `json:"state"`
+	Principal string
+	// Tool is the tool's name, and NAME@WORKSPACE for the tool of a workspace.
+	Tool  string
+	State State
 	// Disabled are all disabled tools after the change, sorted.
-	Disabled []string `json:"-"`
+	Disabled []string
 }
 
 // NewStates returns the states in which only the given tools are disabled. save records a change
@@ -47,7 +51,7 @@ func NewStates(disabled []string, save func(context.Context, StateChange) error)
 	return s
 }
 
-// Of returns the state of a tool. Nil has only active tools.
+// Of returns whether a tool is active or disabled. Nil has only active tools.
 func (s *States) Of(name string) State {
 	if s == nil {
 		return Active
@@ -87,6 +91,11 @@ func (s *States) check(name string) error {
 	if s.Of(name) == Active {
 		return nil
 	}
+	name, workspace, isProject := strings.Cut(name, "@")
+	enable := "dray tools enable " + name
+	if isProject {
+		enable += " --workspace " + lexical.ShellWord(workspace)
+	}
 	return dray.Errorf(dray.CodeDenied, "tool %s is disabled", name).
-		WithHint("use another tool, or ask the daemon's user to run dray tools enable %s", name)
+		WithHint("use another tool, or ask the daemon's user to run %s", enable)
 }

@@ -20,7 +20,7 @@ func TestStates(t *testing.T) {
 	})
 	b := newFixture(t, command("hello", "echo hello"), command("old", "echo old"))
 	b.tools.States = states
-	accepted, err := b.tools.Get("hello")
+	accepted, err := b.tools.Get(t.Context(), "hello")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +35,8 @@ func TestStates(t *testing.T) {
 	if dray.CodeOf(err) != dray.CodeDenied {
 		t.Errorf("the accepted call: %v", err)
 	}
-	if _, err := b.tools.Find("hello"); err != nil || b.tools.State("hello") != Disabled {
-		t.Errorf("the disabled tool is %s, %v", b.tools.State("hello"), err)
+	if state, reason := b.tools.State(t.Context(), "hello"); state != Disabled || reason == nil {
+		t.Errorf("the disabled tool is %s, %v", state, reason)
 	}
 	if err := states.Set(t.Context(), "uid:1", "hello", Active); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestStates_Concurrent(t *testing.T) {
 				if err := r.SetState(t.Context(), "uid:1", "x", state); err != nil {
 					t.Error(err)
 				}
-				if _, err := r.Get("x"); err != nil && dray.CodeOf(err) != dray.CodeDenied {
+				if _, err := r.Get(t.Context(), "x"); err != nil && dray.CodeOf(err) != dray.CodeDenied {
 					t.Error(err)
 				}
 			}

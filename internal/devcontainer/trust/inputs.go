@@ -41,6 +41,8 @@ const (
 //   - the directory that is mounted, which a repository above the workspace can move,
 //   - where the symlinks lead to that mounts of the workspace's directories name.
 //
+// Besides them there are the tools that the workspace declares, which `up` does not use.
+//
 // The absence of a file is recorded, so that its appearance is a change. Images, features from a
 // registry, the build context, and files that a covered program reads or runs are not covered.
 type inputs struct {
@@ -64,6 +66,7 @@ type inputs struct {
 	// makes of them, after addProject.
 	compose *compose.Inputs
 	project compose.Project
+	tools   declaredTools
 
 	size int64 // of the files that were hashed, in bytes
 	// ctx and dir are those of the one operation that the inputs are collected for.
@@ -192,6 +195,10 @@ func (in *inputs) hash() string {
 		field(in.project.Name)
 		field(in.project.Text)
 	}
+	if in.tools.exist() {
+		field("tools")
+		field(string(in.tools.text))
+	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
@@ -286,18 +293,18 @@ func (in *inputs) stateOf(path string) (string, error) {
 // digest returns the SHA-256 of a regular file, as read returned it.
 func (in *inputs) digest(path string) (string, error) {
 	content := in.content[path]
+	var err error
 	if content == nil {
-		var err error
-		content, err = in.dir.ReadFile(in.ctx, path, maxBytes)
-		if err != nil {
-			return "", err
-		}
+		content, err = in.dir.ReadFile(in.ctx, path, maxBytes-in.size)
 	}
-	if in.size += int64(len(content)); in.size > maxBytes {
+	in.size += int64(len(content))
+	switch {
+	case in.size > maxBytes || errors.Is(err, linux.ErrTooLarge):
 		return "", fmt.Errorf("it has more than %d MiB of files", maxBytes>>20)
+	case err != nil:
+		return "", err
 	}
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:]), nil
+	return hexSum(content), nil
 }
 
 // addTree adds a directory recursively, or that there is none.

@@ -61,15 +61,26 @@ func (in *inputs) configActs() []SummaryLine {
 	return lines
 }
 
+// acts returns what a file does on the host, or asks for there.
+func (in *inputs) acts(path string) []SummaryLine {
+	switch path {
+	case in.loc.Config:
+		return in.configActs()
+	case in.tools.path:
+		lines, _ := in.tools.summary()
+		return lines
+	default:
+		return nil
+	}
+}
+
 // list returns the files that exist, with what they do.
 func (in *inputs) list() []Input {
 	list := []Input{}
 	for _, path := range in.existing() {
 		i := Input{Path: path, SHA256: in.sha256(path), Acts: []string{}}
-		if path == in.loc.Config {
-			for _, line := range in.configActs() {
-				i.Acts = append(i.Acts, line.String())
-			}
+		for _, line := range in.acts(path) {
+			i.Acts = append(i.Acts, line.String())
 		}
 		list = append(list, i)
 	}
@@ -84,21 +95,31 @@ func (in *inputs) existing() []string {
 			paths = append(paths, path)
 		}
 	}
+	if in.tools.exist() {
+		paths = append(paths, in.tools.path)
+	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
 }
 
 // sha256 returns the hash of the content of an existing file.
 func (in *inputs) sha256(path string) string {
-	if path == in.loc.Config {
-		sum := sha256.Sum256(in.file.Raw)
-		return hex.EncodeToString(sum[:])
+	switch path {
+	case in.loc.Config:
+		return hexSum(in.file.Raw)
+	case in.tools.path:
+		return hexSum(in.tools.text)
 	}
 	if sum, ok := strings.CutPrefix(in.files[path], "file "); ok {
 		return sum
 	}
 	_, sum, _ := strings.Cut(in.files[path], "\n")
 	return sum
+}
+
+func hexSum(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
 }
 
 // maxFacts bounds the facts of one workspace in trust.json, in bytes.
@@ -115,7 +136,8 @@ func (in *inputs) facts() []string {
 		sum := sha256.Sum256([]byte(in.files[path] + in.sha256(path)))
 		add("%s%s %x", filePrefix, path, sum[:8])
 	}
-	for _, line := range in.configActs() {
+	tools, _ := in.tools.summary()
+	for _, line := range slices.Concat(in.configActs(), tools) {
 		add("%s", line)
 	}
 	for _, path := range slices.Sorted(maps.Keys(in.sources)) {

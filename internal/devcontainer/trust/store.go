@@ -14,7 +14,6 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/compose"
 	"github.com/dray-dev/dray/internal/devcontainer/worktree"
 	"github.com/dray-dev/dray/internal/lexical"
-	"github.com/dray-dev/dray/internal/linux"
 )
 
 // Store records which workspaces may be brought up. `up` runs initializeCommand on the host
@@ -65,7 +64,7 @@ func (s *Store) Review(ctx context.Context, loc devcontainer.Location) (Review, 
 
 // collect returns all trust inputs, and the hash of those that are known without running compose.
 func (s *Store) collect(ctx context.Context, loc devcontainer.Location) (*inputs, string, error) {
-	in, err := collect(ctx, loc)
+	in, err := collectWithTools(ctx, loc)
 	if err != nil {
 		return nil, "", err
 	}
@@ -123,6 +122,19 @@ func (s *Store) Revoke(ctx context.Context, loc devcontainer.Location) error {
 	return s.file.remove(loc)
 }
 
+// Workspaces returns the folders for which a trust was given, also if they have changed since.
+func (s *Store) Workspaces() ([]string, error) {
+	doc, err := s.file.read()
+	if err != nil {
+		return nil, s.file.unusable(err)
+	}
+	var folders []string
+	for _, r := range doc.Trusted {
+		folders = append(folders, r.Workspace)
+	}
+	return folders, nil
+}
+
 // isAlways reports whether the configuration trusts a canonical location.
 func (s *Store) isAlways(loc devcontainer.Location) bool {
 	return slices.Contains(s.alwaysTrusted, loc.Workspace)
@@ -159,7 +171,7 @@ func (s *Store) Approve(ctx context.Context, loc devcontainer.Location) (Approva
 // trust in them. It fails with workspace_untrusted if they are not trusted.
 func (s *Store) unchanged(ctx context.Context, loc devcontainer.Location,
 ) (*inputs, record, error) {
-	in, err := collect(ctx, loc)
+	in, err := collectWithTools(ctx, loc)
 	if err != nil {
 		return nil, record{}, err
 	}
@@ -228,9 +240,14 @@ func (s *Store) IsTrusted(ctx context.Context, loc devcontainer.Location) (bool,
 	if err != nil {
 		return false, Files{}, err
 	}
-	return true, Files{
-		dir:     linux.UntrustedDir(loc.Workspace),
-		files:   slices.Sorted(maps.Keys(in.files)),
+	return true, in.paths(), nil
+}
+
+// paths returns the paths of all inputs.
+func (in *inputs) paths() Files {
+	return Files{
+		dir:     in.dir,
+		files:   append(slices.Sorted(maps.Keys(in.files)), in.tools.path),
 		folders: slices.Sorted(maps.Keys(in.folders)),
-	}, nil
+	}
 }

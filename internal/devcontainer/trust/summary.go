@@ -28,6 +28,8 @@ type Summary struct {
 	Access []SummaryLine `json:"access"`
 	// Features are the features to install.
 	Features []string `json:"features"`
+	// Tools are the tools that the workspace declares for its container.
+	Tools []SummaryLine `json:"tools"`
 	// LocalEnv are the host's variables that the configuration uses.
 	LocalEnv []string `json:"local_env"`
 	// Files are the trust inputs that exist.
@@ -55,12 +57,17 @@ func (in *inputs) summary() Summary {
 	s := Summary{
 		Workspace: in.loc.Workspace, Config: in.loc.Config, Hash: in.hash(), Source: sourceOf(in.file),
 		Commands: []SummaryLine{}, Access: []SummaryLine{},
-		Features: []string{}, Files: []string{in.loc.Config}, Notes: in.notes(),
+		Tools: []SummaryLine{}, Features: []string{}, Files: []string{in.loc.Config}, Notes: in.notes(),
 	}
 	for _, name := range lifecycle {
 		s.Commands = appendLine(s.Commands, name, values[name])
 	}
 	s.Access = append(s.Access, in.mounted()...)
+	tools, problem := in.tools.summary()
+	s.Tools = append(s.Tools, tools...)
+	if problem != "" {
+		s.Notes = append(s.Notes, "none of the project's tools can be called: "+problem)
+	}
 	features, _ := values["features"].(map[string]any)
 	s.Features = append(s.Features, slices.Sorted(maps.Keys(features))...)
 	s.LocalEnv = in.localEnv()
@@ -165,7 +172,7 @@ func (s Summary) Write(w io.Writer) error {
 	line("workspace", s.Workspace)
 	line("configuration", s.Config)
 	line("made from", s.Source)
-	for _, l := range slices.Concat(s.Commands, s.Access) {
+	for _, l := range slices.Concat(s.Commands, s.Access, s.Tools) {
 		line(l.Name, l.Value)
 	}
 	for _, list := range []struct {

@@ -36,6 +36,7 @@ type logEvent struct {
 // it was printed.
 type logReader struct {
 	progress func(phase, message string)
+	redact   func(string) string // nil for none
 	phase    string
 	pull     pullLog
 	tail     []string
@@ -62,9 +63,11 @@ func (l *logReader) read(r io.Reader) error {
 func (l *logReader) line(line []byte) {
 	var e logEvent
 	if err := json.Unmarshal(line, &e); err != nil {
-		l.nonJSONLine(string(line))
+		l.nonJSONLine(l.redacted(string(line)))
 		return
 	}
+	e.Text, e.Name = l.redacted(e.Text), l.redacted(e.Name)
+	e.StepDetail = l.redacted(e.StepDetail)
 	switch e.Type {
 	case "start":
 		l.start(e.Text)
@@ -79,6 +82,14 @@ func (l *logReader) line(line []byte) {
 			l.output(e)
 		}
 	}
+}
+
+// redacted returns a text without its secrets, before a part of it is cut off.
+func (l *logReader) redacted(text string) string {
+	if l.redact == nil {
+		return text
+	}
+	return l.redact(text)
 }
 
 // nonJSONLine handles output of the CLI's runtime, without stack traces.

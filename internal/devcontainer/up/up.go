@@ -38,6 +38,8 @@ type Options struct {
 	// adds a TMPDIR, which it removes at its end.
 	Env   []string
 	Start helper.StartFunc
+	// Redact replaces the secrets in a text of the log; nil replaces none.
+	Redact func(string) string
 }
 
 // Result is what the CLI reports of the running container.
@@ -145,7 +147,7 @@ func (o Options) run(
 	if err != nil {
 		return Result{}, fmt.Errorf("start the devcontainer CLI: %w", err)
 	}
-	log := logReader{progress: progress, phase: "up"}
+	log := logReader{progress: progress, phase: "up", redact: o.Redact}
 	m := monitor{loc: o.Approval.Location(), before: a.note.Before, log: log}
 	return m.follow(ctx, running)
 }
