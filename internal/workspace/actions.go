@@ -24,9 +24,9 @@ const (
 	ActionRemove  Action = "rm"
 )
 
-// Run performs an action on a workspace, given by an id of the list or by its absolute directory.
-// It reports the progress and returns the state of the workspace afterwards. ActionRemove
-// needs no directory.
+// Run performs an action on a workspace, given by an id of the list or by its absolute directory:
+// on the containers of all its configurations. It reports the progress and returns the state of the
+// workspace afterwards, which is that of its first configuration. ActionRemove needs no directory.
 func (m *Manager) Run(ctx context.Context, action Action, id string,
 	progress func(phase, message string),
 ) (Info, error) {
@@ -34,32 +34,62 @@ func (m *Manager) Run(ctx context.Context, action Action, id string,
 	if err != nil {
 		return Info{}, err
 	}
-	loc, err := m.locationOf(ctx, folder)
-	if action == ActionRemove {
-		loc.Workspace, err = folder, nil
+	all, err := m.locationsOf(ctx, folder)
+	if err != nil && action == ActionRemove {
+		all, err = []devcontainer.Location{{Workspace: folder}}, nil
 	}
 	if err != nil {
 		return Info{}, err
 	}
 	switch action {
 	case ActionUp:
-		_, err = m.ensureRunning(ctx, loc, asked, progress)
+		err = m.upAll(ctx, all, asked, progress)
 	case ActionRebuild:
-		_, err = m.ensureRunning(ctx, loc, rebuild, progress)
+		err = m.upAll(ctx, all, rebuild, progress)
 	case ActionStop:
-		err = m.stop(ctx, loc, progress)
+		err = m.stop(ctx, all, progress)
 	case ActionRemove:
-		err = m.remove(ctx, loc, progress)
+		err = m.remove(ctx, all, progress)
 	default:
 		err = dray.Errorf(dray.CodeInternal, "unknown action %q", action)
 	}
 	if err != nil {
 		return Info{}, err
 	}
-	if action == ActionUp || action == ActionRebuild {
-		m.cfg.Breakers.Close(m.routeNames(loc.Workspace)...) // its user has seen to it
+	return m.state(ctx, all[0])
+}
+
+// upAll brings up each configuration of a workspace, or none if one of them is not trusted.
+func (m *Manager) upAll(ctx context.Context, all []devcontainer.Location, mode upMode,
+	progress func(phase, message string),
+) error {
+	if err := m.checkTrust(ctx, all); err != nil {
+		return err
 	}
-	return m.state(ctx, loc)
+	for _, loc := range all {
+		if _, err := m.ensureRunning(ctx, loc, mode, progress); err != nil {
+			return err
+		}
+	}
+	m.cfg.Breakers.Close(m.routeNames(all[0].Workspace)...) // a user has repaired it, or tries again
+	return nil
+}
+
+// checkTrust fails if a configuration that is to be brought up is not trusted.
+func (m *Manager) checkTrust(ctx context.Context, all []devcontainer.Location) error {
+	if len(all) == 1 {
+		return nil // its `up` checks it
+	}
+	for _, loc := range all {
+		s, err := m.examine(ctx, loc)
+		if err == nil && !s.ready() {
+			_, err = m.approve(ctx, loc)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *Manager) state(ctx context.Context, loc devcontainer.Location) (Info, error) {
@@ -144,16 +174,16 @@ func outdatedMessage(loc devcontainer.Location, c devcontainer.ContainerInfo) st
 var errStopRequested = errors.New("the workspace was stopped")
 
 // stop stops the containers of a workspace. An `up` that is running is cancelled.
-func (m *Manager) stop(ctx context.Context, loc devcontainer.Location,
+func (m *Manager) stop(ctx context.Context, all []devcontainer.Location,
 	progress func(phase, message string),
 ) error {
-	return m.change(ctx, loc, func(own []devcontainer.ContainerInfo) error {
+	return m.change(ctx, all, func(own []devcontainer.ContainerInfo) error {
 		if len(own) == 0 {
-			return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container",
-				loc.Workspace).WithHint("`dray workspace up %s` creates one",
-				lexical.ShellWord(loc.Workspace))
+			folder := all[0].Workspace
+			return dray.Errorf(dray.CodeContainerNotFound, "workspace %s has no container", folder).
+				WithHint("`dray workspace up %s` creates one", lexical.ShellWord(folder))
 		}
-		return m.forEach(ctx, loc, own, func(c devcontainer.ContainerInfo) error {
+		return m.forEach(ctx, all[0], own, func(c devcontainer.ContainerInfo) error {
 			if slices.Contains([]string{"exited", "created", "dead", "removing"}, c.Status) {
 				return nil
 			}
@@ -163,40 +193,93 @@ func (m *Manager) stop(ctx context.Context, loc devcontainer.Location,
 	})
 }
 
-// remove removes the containers of a workspace with their anonymous volumes, and forgets how its
-// last `up` ended.
-func (m *Manager) remove(ctx context.Context, loc devcontainer.Location,
+// remove removes the containers of a workspace with their anonymous volumes and the networks of
+// their compose projects, and forgets how its last `up` ended.
+func (m *Manager) remove(ctx context.Context, all []devcontainer.Location,
 	progress func(phase, message string),
 ) error {
-	return m.change(ctx, loc, func(own []devcontainer.ContainerInfo) error {
-		err := m.forEach(ctx, loc, own, func(c devcontainer.ContainerInfo) error {
+	return m.change(ctx, all, func(own []devcontainer.ContainerInfo) error {
+		err := m.forEach(ctx, all[0], own, func(c devcontainer.ContainerInfo) error {
 			progress("remove", "removing "+c.Name)
 			return m.engine.Remove(ctx, c.ID)
 		})
-		if err != nil || loc.Config == "" {
-			return err
+		if err == nil {
+			err = m.removeNetworks(ctx, own)
 		}
-		return up.NewAttemptStore(m.cfg.State).Forget(ctx, loc)
+		for _, loc := range all {
+			if err == nil && loc.Config != "" {
+				err = up.NewAttemptStore(m.cfg.State).Forget(ctx, loc)
+			}
+		}
+		return err
 	})
 }
 
-// change cancels the `up` of a workspace that is running, and calls do with its containers while no
-// other change is in progress.
-func (m *Manager) change(ctx context.Context, loc devcontainer.Location,
+// removeNetworks removes what `docker compose down` removes of the projects of removed containers
+// besides containers. A project with a container of another workspace keeps its networks.
+func (m *Manager) removeNetworks(ctx context.Context, removed []devcontainer.ContainerInfo) error {
+	done := map[string]bool{"": true}
+	for _, c := range removed {
+		project := c.Label(devcontainer.LabelComposeProject)
+		if done[project] {
+			continue
+		}
+		done[project] = true
+		rest, err := m.engine.List(ctx, devcontainer.LabelComposeProject, project)
+		if err != nil {
+			return err
+		}
+		if len(rest) > 0 {
+			continue
+		}
+		err = m.engine.RemoveNetworks(ctx, devcontainer.LabelComposeProject, project)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change cancels the `up` of a workspace that is running, and calls do with its containers, those
+// of all configurations, while no other change is in progress.
+func (m *Manager) change(ctx context.Context, all []devcontainer.Location,
 	do func(own []devcontainer.ContainerInfo) error,
 ) error {
-	m.ups.cancelRuns(loc)
-	unlock, err := m.changing.lock(ctx, loc)
+	unlock, err := m.lockAll(ctx, all)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	own, err := m.ownContainers(ctx, loc)
+	defer func() {
+		for _, loc := range all {
+			m.settle(context.WithoutCancel(ctx), loc)
+		}
+	}()
+	own, err := m.ownContainers(ctx, all[0])
 	if err != nil {
 		return err
 	}
-	defer m.settle(context.WithoutCancel(ctx), loc)
 	return do(own)
+}
+
+// lockAll cancels every `up` of the configurations, and keeps others from starting.
+func (m *Manager) lockAll(ctx context.Context, all []devcontainer.Location) (func(), error) {
+	var unlocks []func()
+	unlock := func() {
+		for _, f := range unlocks {
+			f()
+		}
+	}
+	for _, loc := range all { // always in the same order
+		m.ups.cancelRuns(loc)
+		one, err := m.changing.lock(ctx, loc)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		unlocks = append(unlocks, one)
+	}
+	return unlock, nil
 }
 
 func (m *Manager) forEach(ctx context.Context, loc devcontainer.Location,
@@ -206,7 +289,7 @@ func (m *Manager) forEach(ctx context.Context, loc devcontainer.Location,
 		return nil
 	}
 	m.settle(ctx, loc)
-	if err := m.tracker.set(ctx, loc, own[0].ID, Stopping); err != nil {
+	if err := m.tracker.set(ctx, loc, own[0].ID, Stopping, ""); err != nil {
 		return err
 	}
 	for _, c := range own {

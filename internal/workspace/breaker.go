@@ -28,6 +28,9 @@ const (
 // engine (RE-03). A container has a breaker by the name in the route of its calls, or else by its
 // workspace. Breakers are safe for concurrent use.
 type Breakers struct {
+	// OnChange is called when a breaker opens or closes, in order; it must not block. Nil is allowed.
+	OnChange func(BreakerChange)
+
 	failures int
 	open     time.Duration
 	log      *zap.Logger
@@ -35,6 +38,15 @@ type Breakers struct {
 	mu sync.Mutex
 	// targets has the breakers with failures. That of any other container is closed.
 	targets map[string]*breaker
+}
+
+// BreakerChange is a change of the breaker of a container, given by its name in routes or by its
+// workspace. Failures and Last, the message of the last failure, are those that opened it.
+type BreakerChange struct {
+	Container string
+	State     BreakerState
+	Failures  int
+	Last      string
 }
 
 type breaker struct {
@@ -177,7 +189,14 @@ func (b *Breakers) fail(name, message string) (opened bool) {
 	t.openUntil = now.Add(b.open)
 	b.log.Warn("breaker opened", zap.String("container", name), zap.Int("failures", t.failures),
 		zap.String("last", message))
+	b.changed(BreakerChange{name, BreakerOpen, t.failures, message})
 	return true
+}
+
+func (b *Breakers) changed(c BreakerChange) {
+	if b.OnChange != nil {
+		b.OnChange(c)
+	}
 }
 
 // Close closes the breakers of a container with several names.
@@ -187,6 +206,7 @@ func (b *Breakers) Close(names ...string) {
 	for _, name := range names {
 		if t := b.targets[name]; t != nil && !t.openUntil.IsZero() {
 			b.log.Info("breaker closed", zap.String("container", name))
+			b.changed(BreakerChange{Container: name, State: BreakerClosed})
 		}
 		delete(b.targets, name)
 	}

@@ -44,10 +44,9 @@ func (r request) key() cacheKey {
 	return cacheKey{r.name, r.workspace, strings.Join(vars, ",")}
 }
 
-// cachedEnv is an environment with what it was derived from. It is valid while all of that is
-// unchanged.
-type cachedEnv struct {
-	env        dray.Environment
+// cached is a value with what it was derived from. It is valid while all of that is unchanged.
+type cached[T any] struct {
+	value      T
 	generation uint64 // of the engine's containers
 	files      string // a fingerprint
 	trust      trust.Files
@@ -66,29 +65,49 @@ const (
 	recheckInterval = time.Second
 )
 
-// envCache caches environments. It is safe for concurrent use.
-type envCache struct {
+// cache holds values of type T. It is safe for concurrent use.
+type cache[T any] struct {
 	mu      sync.Mutex
-	entries map[cacheKey]*cachedEnv
+	entries map[cacheKey]*cached[T]
 }
 
-func (c *envCache) get(key cacheKey) *cachedEnv {
+func (c *cache[T]) has(key cacheKey) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.entries[key]
+	return c.entries[key] != nil
 }
 
-func (c *envCache) put(key cacheKey, entry *cachedEnv) {
+// get returns the entry of a key if it has this fingerprint and generation and its trust inputs are
+// unchanged, else nil.
+func (c *cache[T]) get(ctx context.Context, key cacheKey, files string, generation uint64,
+) *cached[T] {
+	c.mu.Lock()
+	entry := c.entries[key]
+	c.mu.Unlock()
+	if entry == nil || entry.generation != generation || entry.files != files ||
+		!c.trustUnchanged(ctx, entry) {
+		return nil
+	}
+	return entry
+}
+
+// put adds an entry whose derivation began at checkedAt, unless a trust input has changed since.
+func (c *cache[T]) put(ctx context.Context, key cacheKey, entry *cached[T]) {
+	stamp, latest, err := entry.trust.Stamp(ctx)
+	if err != nil || latest.After(entry.checkedAt.Add(-mtimeGranularity)) {
+		return // trust may have been evaluated before that change
+	}
+	entry.stamp = stamp
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries == nil || len(c.entries) >= maxCached {
-		c.entries = map[cacheKey]*cachedEnv{}
+		c.entries = map[cacheKey]*cached[T]{}
 	}
 	c.entries[key] = entry
 }
 
 // trustUnchanged reports whether the trust inputs are those that the entry was made with.
-func (c *envCache) trustUnchanged(ctx context.Context, entry *cachedEnv) bool {
+func (c *cache[T]) trustUnchanged(ctx context.Context, entry *cached[T]) bool {
 	now := time.Now()
 	c.mu.Lock()
 	recent := entry.trust.Len() > maxStatFiles && now.Before(entry.checkedAt.Add(recheckInterval))
@@ -122,13 +141,8 @@ func (m *Manager) environment(ctx context.Context, req request,
 	if err != nil {
 		return nil, err
 	}
-	stamp, latest, err := trust.Stamp(ctx)
-	if err != nil || latest.After(begun.Add(-mtimeGranularity)) {
-		//nolint:nilerr // without a stamp the environment is only not cached
-		return env, nil // trust may have been evaluated before that change: not cached
-	}
-	m.cache.put(req.key(), &cachedEnv{
-		env: env, generation: generation, files: files, trust: trust, stamp: stamp, checkedAt: begun,
+	m.cache.put(ctx, req.key(), &cached[dray.Environment]{
+		value: env, generation: generation, files: files, trust: trust, checkedAt: begun,
 	})
 	return env, nil
 }
@@ -136,15 +150,17 @@ func (m *Manager) environment(ctx context.Context, req request,
 // lookupCached returns a cached environment that is still valid, or nil.
 func (m *Manager) lookupCached(ctx context.Context, req request) dray.Environment {
 	generation, live := m.engine.Generation()
-	entry := m.cache.get(req.key())
-	if entry == nil || !live || entry.generation != generation {
+	if !live || !m.cache.has(req.key()) {
 		return nil
 	}
 	files, err := m.fingerprint(ctx, req)
-	if err != nil || entry.files != files || !m.cache.trustUnchanged(ctx, entry) {
+	if err != nil {
 		return nil
 	}
-	return entry.env
+	if entry := m.cache.get(ctx, req.key(), files, generation); entry != nil {
+		return entry.value
+	}
+	return nil
 }
 
 // fingerprint changes with the configuration, the registrations, the recorded trust and the

@@ -146,7 +146,11 @@ func (r *recordedTransitions) states(folder string) (states []State) {
 // project creates a workspace. Its containers are removed at the end of the test.
 func (w fixture) project(config string) string {
 	w.t.Helper()
-	dir, err := filepath.EvalSymlinks(w.t.TempDir())
+	parent, err := filepath.EvalSymlinks(w.t.TempDir())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(parent, "project") // compose names its containers after it
 	if err != nil {
 		w.t.Fatal(err)
 	}

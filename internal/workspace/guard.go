@@ -85,7 +85,7 @@ func (g inputGuard) stopWriters(ctx context.Context, own devcontainer.ContainerI
 	}
 	for _, c := range writers {
 		if !sameProject(ctx, c, own, g.approval.Location()) {
-			return g.refusal(c, "runs")
+			return g.refusal(ctx, c, "runs")
 		}
 	}
 	for _, c := range writers {
@@ -120,7 +120,7 @@ func (g inputGuard) checkStarts(ctx context.Context, starts <-chan string) error
 		case own && c.Status != "created": // the CLI has read its files
 			return nil
 		case !own && writes:
-			return g.refusal(c, "was started meanwhile")
+			return g.refusal(ctx, c, "was started meanwhile")
 		}
 	}
 	return dray.Errorf(dray.CodeEngineUnavailable,
@@ -128,15 +128,20 @@ func (g inputGuard) checkStarts(ctx context.Context, starts <-chan string) error
 		g.approval.Location().Workspace).WithHint("repeat the call")
 }
 
-func (g inputGuard) refusal(c devcontainer.ContainerInfo, state string) *dray.Error {
-	folder := g.approval.Location().Workspace
+func (g inputGuard) refusal(ctx context.Context, c devcontainer.ContainerInfo, state string,
+) *dray.Error {
+	loc := g.approval.Location()
+	folder, stop := loc.Workspace, "docker stop "+c.Name
+	if loc.Owns(ctx, c) { // of another configuration
+		stop = "dray workspace stop " + lexical.ShellWord(folder)
+	}
 	g.log.Warn("workspace not brought up: a container could change what was trusted",
 		zap.String("workspace", folder), zap.String("container", c.Name))
 	return dray.Errorf(dray.CodeContainerUnavailable,
 		"container %s %s and can change what was trusted in %s before it is used", c.Name, state,
 		folder).
-		WithHint("run `docker stop %s` and repeat; or mount the workspace read-only there; or, if you "+
-			"trust whatever it writes, add the folder to trust.workspaces", c.Name)
+		WithHint("run `%s` and repeat; or mount the workspace read-only there; or, if you "+
+			"trust whatever it writes, add the folder to trust.workspaces", stop)
 }
 
 // folderLocks are locks of the folders from which an `up` reads its inputs. A lock excludes those

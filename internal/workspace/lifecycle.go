@@ -39,14 +39,14 @@ var transitions = map[State][]State{
 	Failed:     {Building, Running, Stopping, Stopped, Discovered},
 }
 
-// Transition is a change of state of a workspace's container, as the audit log records it.
+// Transition is a change of state of a workspace's container.
 type Transition struct {
-	Workspace string `json:"workspace"`
-	Config    string `json:"config"`
+	Workspace, Config string
 	// Container is the full id of the container, if there is one.
-	Container string `json:"container,omitempty"`
-	From      State  `json:"from,omitempty"`
-	To        State  `json:"to"`
+	Container string
+	From, To  State
+	// Error is why the last `up` failed, if To is Failed.
+	Error string
 }
 
 // tracker holds the states of the workspaces that are configured or were used, and records every
@@ -61,34 +61,31 @@ type tracker struct {
 // set changes the state of a workspace and records it. It fails if the change is illegal or cannot
 // be recorded; the state is then unchanged.
 func (t *tracker) set(ctx context.Context, loc devcontainer.Location, container string, to State,
+	failure string,
 ) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	from := t.states[loc]
-	if from == "" && to != Discovered {
-		if err := t.change(ctx, loc, "", "", Discovered); err != nil {
+	if t.states[loc] == "" && to != Discovered {
+		if err := t.change(ctx, loc, Transition{To: Discovered}); err != nil {
 			return err
 		}
-		from = Discovered
 	}
-	return t.change(ctx, loc, container, from, to)
+	return t.change(ctx, loc, Transition{Container: container, To: to, Error: failure})
 }
 
-func (t *tracker) change(ctx context.Context, loc devcontainer.Location, container string,
-	from, to State,
-) error {
-	if from == to {
+// change changes the state to tr.To. It sets the other fields of tr.
+func (t *tracker) change(ctx context.Context, loc devcontainer.Location, tr Transition) error {
+	tr.Workspace, tr.Config, tr.From = loc.Workspace, loc.Config, t.states[loc]
+	if tr.From == tr.To {
 		return nil
 	}
-	if !slices.Contains(transitions[from], to) {
+	if !slices.Contains(transitions[tr.From], tr.To) {
 		return dray.Errorf(dray.CodeConflict, "workspace %s is %s and cannot become %s", loc.Workspace,
-			from, to).WithHint("repeat the request; `dray workspace ls` shows the state")
+			tr.From, tr.To).WithHint("repeat the request; `dray workspace ls` shows the state")
 	}
-	err := t.record(ctx, Transition{
-		Workspace: loc.Workspace, Config: loc.Config, Container: container, From: from, To: to,
-	})
+	err := t.record(ctx, tr)
 	if err == nil {
-		t.states[loc] = to
+		t.states[loc] = tr.To
 	}
 	return err
 }
@@ -165,7 +162,11 @@ func (r *resolver) settle(ctx context.Context, loc devcontainer.Location) {
 
 // observed records the state that was found.
 func (r *resolver) observed(ctx context.Context, loc devcontainer.Location, s snapshot) {
-	if err := r.tracker.set(ctx, loc, s.container.ID, s.state()); err != nil {
+	failure := ""
+	if s.state() == Failed {
+		failure = s.last.Message
+	}
+	if err := r.tracker.set(ctx, loc, s.container.ID, s.state(), failure); err != nil {
 		r.log.Warn("container state not recorded", zap.String("workspace", loc.Workspace),
 			zap.String("state", string(s.state())), zap.Error(err))
 	}

@@ -26,7 +26,7 @@ func TestTracker_OnlyLegalTransitions(t *testing.T) {
 			tr := tracker{
 				record: recorded.record, states: map[devcontainer.Location]State{loc: from},
 			}
-			err := tr.set(t.Context(), loc, "c", to)
+			err := tr.set(t.Context(), loc, "c", to, "")
 			legal := slices.Contains(transitions[from], to)
 			wantEvents := 0
 			if legal {
@@ -44,7 +44,7 @@ func TestTracker_OnlyLegalTransitions(t *testing.T) {
 		record: func(context.Context, Transition) error { return errors.New("the disk is full") },
 		states: map[devcontainer.Location]State{loc: Running},
 	}
-	if err := tr.set(t.Context(), loc, "c", Stopping); err == nil || tr.states[loc] != Running {
+	if err := tr.set(t.Context(), loc, "c", Stopping, ""); err == nil || tr.states[loc] != Running {
 		t.Errorf("a change that was not recorded: %v, %s", err, tr.states[loc])
 	}
 }

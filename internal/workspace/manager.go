@@ -30,6 +30,8 @@ type Engine interface {
 	// Stop stops a container, Remove removes it with its anonymous volumes.
 	Stop(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
+	// RemoveNetworks removes the networks with a label that no container uses.
+	RemoveNetworks(ctx context.Context, label, value string) error
 	// Writers returns the containers with processes that can change one of the paths, Writer whether
 	// one container can. Starts sends the ids of containers that are created, started or unpaused; it
 	// closes the channel when events may be missed, or ctx is done.
@@ -82,6 +84,8 @@ type Config struct {
 	UpTimeout time.Duration
 	// Record records a change of state in the audit log.
 	Record func(context.Context, Transition) error
+	// Redact replaces the secrets in what an `up` prints and in its error; nil replaces none.
+	Redact func(string) string
 	// Breakers are those of the calls. Their states are listed.
 	Breakers *Breakers
 }
@@ -91,7 +95,8 @@ type Config struct {
 type Manager struct {
 	*resolver
 	ups    *upRunner
-	cache  envCache
+	cache  cache[dray.Environment]
+	tools  cache[*trust.ToolsFile]
 	labels labelCache
 
 	mu          sync.Mutex
@@ -159,7 +164,7 @@ func (m *Manager) Check(ctx context.Context, route dray.Route, _ dray.Invocation
 	case done:
 		_, _, err = m.spec(ctx, loc, s.container, req)
 	default:
-		_, err = m.trust.Approve(ctx, loc) // it would be brought up
+		_, err = m.approve(ctx, loc) // it would be brought up
 	}
 	return err
 }
@@ -274,14 +279,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	folders := maps.Clone(m.usedFolders)
-	m.mu.Unlock()
-	for _, n := range m.cfg.Named {
-		if n.Workspace != "" {
-			folders[n.Workspace] = true
-		}
-	}
+	folders := m.knownFolders()
 	for _, c := range containers {
 		if folder := c.Label(devcontainer.LabelFolder); folder != "" {
 			folders[folder] = true
@@ -298,6 +296,19 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 		}
 	}
 	return list, nil
+}
+
+// knownFolders returns the workspaces that are configured or were used since the start.
+func (m *Manager) knownFolders() map[string]bool {
+	m.mu.Lock()
+	folders := maps.Clone(m.usedFolders)
+	m.mu.Unlock()
+	for _, n := range m.cfg.Named {
+		if n.Workspace != "" {
+			folders[n.Workspace] = true
+		}
+	}
+	return folders
 }
 
 func (m *Manager) describe(ctx context.Context, loc devcontainer.Location, found snapshot) Info {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dray-dev/dray"
 )
@@ -107,5 +108,33 @@ func TestRegister_DamagedFile(t *testing.T) {
 	w := newFixture(t, Config{State: state})
 	if _, err := w.Register(t.Context(), "a", Registration{ID: "b"}); err != nil || !w.IsRegistered("a") {
 		t.Error(err)
+	}
+}
+
+// A call runs in a container whose health check fails or has not succeeded yet, as with
+// `devcontainer exec`.
+func TestUnhealthyContainer(t *testing.T) {
+	w := newFixture(t, Config{})
+	id := w.docker("run", "-d", "--init", "--network=none", "--health-cmd=test -e /healthy",
+		"--health-interval=200ms", "--health-retries=1", busybox, "sleep", "1000000")
+	t.Cleanup(func() { w.docker("rm", "-f", id) })
+	if _, err := w.Register(t.Context(), "sick", Registration{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.sh(request{name: "sick"}, "echo starting"); got != "starting" {
+		t.Errorf("got %q", got)
+	}
+	giveUp := time.Now().Add(time.Minute)
+	for health := ""; health != "unhealthy"; {
+		health = w.docker("inspect", "-f", "{{.State.Health.Status}}", id)
+		if time.Now().After(giveUp) {
+			t.Fatalf("its health is %s", health)
+		}
+	}
+	if got := w.sh(request{name: "sick"}, "touch /healthy; echo repaired"); got != "repaired" {
+		t.Errorf("got %q", got)
+	}
+	if c, err := w.engine.Inspect(t.Context(), id); err != nil || !c.Running() {
+		t.Errorf("it is %s, %v", c.Status, err)
 	}
 }

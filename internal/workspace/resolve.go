@@ -76,18 +76,40 @@ func sameFolder(ctx context.Context, a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// locationOf returns the configuration of a folder. A configured container may name it.
+// locationOf returns the first configuration of a folder: its state is that of the workspace.
 func (r *resolver) locationOf(ctx context.Context, folder string) (devcontainer.Location, error) {
-	for _, name := range slices.Sorted(maps.Keys(r.cfg.Named)) { // sorted: of several always the same
-		if n := r.cfg.Named[name]; n.Workspace == folder && n.Config != "" {
-			return devcontainer.Locate(ctx, folder, n.Config)
+	all, err := r.locationsOf(ctx, folder)
+	if err != nil {
+		return devcontainer.Location{}, err
+	}
+	return all[0], nil
+}
+
+// locationsOf returns the configurations of a folder: those that configured containers name, by
+// their names, else that in the default locations. There is at least one.
+func (r *resolver) locationsOf(ctx context.Context, folder string,
+) (all []devcontainer.Location, err error) {
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.Named)) {
+		n := r.cfg.Named[name]
+		if n.Workspace != folder || n.Config == "" {
+			continue
 		}
+		loc, err := devcontainer.Locate(ctx, folder, n.Config)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(all, loc) { // several services of one project
+			all = append(all, loc)
+		}
+	}
+	if len(all) > 0 {
+		return all, nil
 	}
 	loc, err := devcontainer.Locate(ctx, folder, "")
 	if err != nil {
-		return loc, fmt.Errorf("find the configuration of the workspace: %w", err)
+		return nil, fmt.Errorf("find the configuration of the workspace: %w", err)
 	}
-	return loc, nil
+	return []devcontainer.Location{loc}, nil
 }
 
 // findNamed returns the container with the name, id or label of a request. If the request has a

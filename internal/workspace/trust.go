@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -10,8 +12,8 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
 )
 
-// These methods take an id of the list or an absolute directory. With a directory they need no
-// engine.
+// These methods take an id of the list, an absolute directory, or the name of a configured
+// container of a workspace, which stands for its configuration. Only an id needs an engine.
 
 // Review returns what a trust in a workspace would cover.
 func (m *Manager) Review(ctx context.Context, id string) (trust.Review, error) {
@@ -52,13 +54,43 @@ func (m *Manager) Revoke(ctx context.Context, id string) (Info, error) {
 	return m.stateWithoutEngine(ctx, loc)
 }
 
-// byID returns the configuration of a workspace.
+// byID returns the configuration of a workspace, or that of a configured container.
 func (m *Manager) byID(ctx context.Context, id string) (devcontainer.Location, error) {
+	if n := m.cfg.Named[id]; n.Workspace != "" {
+		return devcontainer.Locate(ctx, n.Workspace, n.Config)
+	}
 	folder, err := m.folder(ctx, id)
 	if err != nil {
 		return devcontainer.Location{}, err
 	}
 	return m.locationOf(ctx, folder)
+}
+
+// approve is Approve of the store. Its hint names the container of a configuration that is not the
+// first of its workspace.
+func (r *resolver) approve(ctx context.Context, loc devcontainer.Location) (trust.Approval, error) {
+	approval, err := r.trust.Approve(ctx, loc)
+	if name := r.nameOf(ctx, loc); dray.CodeOf(err) == dray.CodeWorkspaceUntrusted && name != "" {
+		err = dray.AsError(err).WithHint("look at it with `dray workspace trust --show --container %s`, "+
+			"and trust it with `dray workspace trust --container %[1]s`", name)
+	}
+	return approval, err
+}
+
+// nameOf returns the name of a configured container with a configuration, empty for the first
+// configuration of its workspace.
+func (r *resolver) nameOf(ctx context.Context, loc devcontainer.Location) string {
+	if first, err := r.locationOf(ctx, loc.Workspace); err != nil || first == loc {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.Named)) {
+		if n := r.cfg.Named[name]; n.Workspace == loc.Workspace && n.Config != "" {
+			if found, err := devcontainer.Locate(ctx, n.Workspace, n.Config); err == nil && found == loc {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // stateWithoutEngine returns the state of a workspace, without a container if the engine does not

@@ -153,7 +153,8 @@ func (u *upRunner) join(loc devcontainer.Location, mode upMode) *upRun {
 	key := runKey{loc, mode}
 	u.runs[key] = run
 	u.wg.Go(func() {
-		run.id, run.err = u.runWithTimeout(ctx, key, run.broadcast)
+		id, err := u.runWithTimeout(ctx, key, run.broadcast)
+		run.id, run.err = id, u.redacted(err)
 		cancel(nil)
 		u.mu.Lock()
 		delete(u.runs, key)
@@ -161,6 +162,16 @@ func (u *upRunner) join(loc devcontainer.Location, mode upMode) *upRun {
 		close(run.done)
 	})
 	return run
+}
+
+// redacted returns an error without secrets: it can be about texts of programs that `up` ran.
+func (u *upRunner) redacted(err error) error {
+	if err == nil || u.cfg.Redact == nil {
+		return err
+	}
+	e := *dray.AsError(err)
+	e.Message, e.Hint = u.cfg.Redact(e.Message), u.cfg.Redact(e.Hint)
+	return &e
 }
 
 // subscribe passes the progress on until unsubscribe has returned.
@@ -244,7 +255,7 @@ func (u *upRunner) runAlone(ctx context.Context, key runKey,
 func (u *upRunner) run(ctx context.Context, key runKey, progress func(phase, message string),
 ) (string, error) {
 	loc := key.loc
-	approval, err := u.trust.Approve(ctx, loc)
+	approval, err := u.approve(ctx, loc)
 	if err != nil {
 		return "", err
 	}
@@ -270,7 +281,7 @@ func (u *upRunner) runCLI(ctx context.Context, first trust.Approval,
 	found devcontainer.ContainerInfo, mode upMode, progress func(phase, message string),
 ) (string, error) {
 	loc := first.Location()
-	approval, err := u.trust.Approve(ctx, loc)
+	approval, err := u.approve(ctx, loc)
 	if err != nil {
 		return "", err
 	}
@@ -283,7 +294,7 @@ func (u *upRunner) runCLI(ctx context.Context, first trust.Approval,
 	if err != nil {
 		return "", err
 	}
-	if err := u.tracker.set(ctx, loc, found.ID, Building); err != nil {
+	if err := u.tracker.set(ctx, loc, found.ID, Building, ""); err != nil {
 		return "", err
 	}
 	log := u.log.With(zap.String("workspace", loc.Workspace))
@@ -291,7 +302,7 @@ func (u *upRunner) runCLI(ctx context.Context, first trust.Approval,
 	res, err := up.Run(ctx, up.Options{
 		CLI: u.cfg.CLI, State: u.cfg.State, Approval: approval, Container: found,
 		Rebuild: mode == rebuild, Hash: hash,
-		ExtraArgs: u.cfg.UpArgs, Start: u.startHelper,
+		ExtraArgs: u.cfg.UpArgs, Start: u.startHelper, Redact: u.cfg.Redact,
 		Env: upEnv(u.engine.Env(), u.cfg.LocalEnv, approval.Root(), loc.Workspace),
 	}, progress)
 	log.Info("workspace up ended", zap.String("container_id", res.ContainerID), zap.Error(err))
