@@ -13,15 +13,21 @@
 // The [dray.Record] of a call is made of its invocation when it starts, and of the result that
 // [Recorded] passes to the audit log when it ends. It is encoded once, for the response and the end
 // event.
+//
+// What is recorded has no secrets (AU-07): everything outside [Recorded] gets the redacted
+// invocation, route, result and error, everything inside of it the true ones. Output is redacted
+// before it is captured.
 package call
 
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/call/eventlog"
+	"github.com/dray-dev/dray/internal/redact"
 	"github.com/dray-dev/dray/internal/strictjson"
 )
 
@@ -29,18 +35,24 @@ import (
 type Call struct {
 	id        string
 	principal string
+	claim     *dray.Idempotency // nil for none
+	clients   atomic.Int32      // of Begin, that have not left
 	started   time.Time
-	routeErr  error
-	events    *eventlog.Log
-	reader    *eventlog.Reader
-	stdin     *StdinPipe
-	control   chan dray.Control
-	terminal  bool
-	cancel    context.CancelCauseFunc
-	accept    sync.Once
-	onAccept  func()
-	accepted  chan struct{}
-	done      chan struct{}
+	// invocation and route are what the tool gets; record has them redacted.
+	invocation dray.Invocation
+	route      dray.Route
+	routeErr   error
+	redactor   *redact.Redactor
+	events     *eventlog.Log
+	reader     atomic.Pointer[eventlog.Reader]
+	stdin      *StdinPipe
+	control    chan dray.Control
+	terminal   bool
+	cancel     context.CancelCauseFunc
+	accept     sync.Once
+	onAccept   func()
+	accepted   chan struct{}
+	done       chan struct{}
 
 	mu        sync.Mutex
 	record    dray.Record // without input and output once the call has ended
@@ -59,12 +71,14 @@ func (c *Call) ID() string { return c.id }
 // Principal returns who started the call.
 func (c *Call) Principal() string { return c.principal }
 
+func (c *Call) claimKey() claimKey { return claimKey{c.principal, c.claim.Key} }
+
 // Events returns the events of the call. The first one reports that it is accepted.
 func (c *Call) Events() *eventlog.Log { return c.events }
 
-// BlockingReader returns the reader of events that the tool waits for, or nil if the call has none.
-// The caller must close it.
-func (c *Call) BlockingReader() *eventlog.Reader { return c.reader }
+// BlockingReader returns the reader of events that the tool waits for, which the caller must close.
+// It returns nil if the call has none, and to all but the first caller.
+func (c *Call) BlockingReader() *eventlog.Reader { return c.reader.Swap(nil) }
 
 // Stdin returns the pipe to the stdin of the call, or nil if the call did not ask for one.
 func (c *Call) Stdin() *StdinPipe { return c.stdin }
@@ -187,7 +201,7 @@ func (s sink) Queued(waiting bool) {
 
 func (s sink) Progress(phase, message string) {
 	s.call.markAccepted()
-	s.call.events.Progress(phase, message)
+	s.call.events.Progress(phase, s.call.redactor.Text(message))
 }
 
 func (s sink) Output(stream dray.Stream, p []byte) { s.call.events.Output(stream, p) }

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/redact"
 	"github.com/dray-dev/dray/internal/validate"
 )
 
-// Tools finds a tool by its exact name. It fails with unknown_tool.
+// Tools finds a tool that may run by its exact name. It fails with unknown_tool.
 type Tools interface {
-	Get(name string) (*dray.Tool, error)
+	Get(ctx context.Context, name string) (*dray.Tool, error)
 }
 
 // Router decides where a call runs, without side effects. The route that it returns with an error
@@ -29,22 +30,27 @@ type RouteChecker interface {
 // Intake turns requests into calls: it validates a request, finds its tool and routes it, each
 // once. It is safe for concurrent use.
 type Intake struct {
-	Tools        Tools
+	Tools Tools
+	// ProjectTools finds a tool that a workspace declares. It may be nil.
+	ProjectTools func(ctx context.Context, workspace, name string) (*dray.Tool, error)
 	Router       Router
 	Environments RouteChecker
 	// Budgets refuse calls of some plans.
 	Budgets *Budgets
 	// Access decides which workspaces a principal may use.
 	Access Access
+	// Redaction has the rules by which secrets are replaced. Nil replaces none.
+	Redaction *redact.Rules
 	// MaxTimeout is the maximum of the timeouts of a call.
 	MaxTimeout time.Duration
 }
 
 // Prepared is a call that may start: its request is valid.
 type Prepared struct {
-	// Invocation has no id yet.
+	// Invocation has no id yet. It is what the tool gets; Redactor makes of it what is recorded.
 	Invocation dray.Invocation
 	Tool       *dray.Tool
+	Redactor   *redact.Redactor
 	// Route is where the call runs. If RouteErr is set it contains only the evaluated rules, and the
 	// call ends with RouteErr once it is recorded.
 	Route    dray.Route
@@ -62,20 +68,22 @@ type Prepared struct {
 // route_conflict, or workspace_not_found for the workspace of another user. An environment that
 // does not exist is no such error; the call ends with it.
 func (in *Intake) Prepare(ctx context.Context, principal string, req *Request) (*Prepared, error) {
-	inv, tool, err := in.resolve(principal, req)
+	inv, tool, err := in.resolve(ctx, principal, req)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkTool(tool, req); err != nil {
 		return nil, err
 	}
+	redactor := in.redactor(inv, tool)
 	if err := tool.CheckInput(inv.Input); err != nil {
-		return nil, err
+		return nil, redactor.Error(err)
 	}
 	p, err := in.route(ctx, inv, tool)
 	if err != nil {
-		return nil, err
+		return nil, redactor.Error(err)
 	}
+	p.Redactor = redactor
 	p.Stdin, p.StdinOpen = req.stdin(), req.StdinOpen
 	p.BlockOnReader = req.OnSlowReader == SlowReaderWait
 	return p, nil
@@ -86,16 +94,17 @@ func (in *Intake) Prepare(ctx context.Context, principal string, req *Request) (
 func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (route dray.Route,
 	routeErr, err error,
 ) {
-	inv, tool, err := in.resolve(principal, req)
+	inv, tool, err := in.resolve(ctx, principal, req)
 	if err != nil {
 		return dray.Route{}, nil, err
 	}
+	redactor := in.redactor(inv, tool)
 	if req.Input != nil {
 		if err := tool.CheckInput(inv.Input); err != nil {
-			return dray.Route{}, nil, err
+			return dray.Route{}, nil, redactor.Error(err)
 		}
 	}
-	route, routeErr = in.Router.Route(ctx, inv, tool.Environment)
+	route, routeErr = in.findRoute(ctx, inv, tool)
 	p := &Prepared{Invocation: inv, Route: route, RouteErr: routeErr}
 	if err := in.Access.checkCall(ctx, p); err != nil {
 		return dray.Route{}, nil, err
@@ -109,18 +118,57 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 	if routeErr == nil {
 		routeErr = in.check(ctx, route, inv, tool)
 	}
-	return route, routeErr, nil
+	return redactor.Route(route), redactor.Error(routeErr), nil
 }
 
-func (in *Intake) resolve(principal string, req *Request) (dray.Invocation, *dray.Tool, error) {
+// redactor returns what replaces the secrets of a call.
+func (in *Intake) redactor(inv dray.Invocation, tool *dray.Tool) *redact.Redactor {
+	var fields []string
+	if tool.SecretFields != nil {
+		fields = tool.SecretFields(inv.Input)
+	}
+	return in.Redaction.ForCall(inv, fields)
+}
+
+func (in *Intake) resolve(ctx context.Context, principal string, req *Request) (dray.Invocation,
+	*dray.Tool, error,
+) {
 	var v validate.Violations
 	inv := req.invocation(&v, in.MaxTimeout)
 	inv.Principal = principal
 	if err := v.Err(); err != nil {
 		return inv, nil, err
 	}
-	tool, err := in.Tools.Get(inv.Tool)
+	tool, err := in.findTool(ctx, inv)
 	return inv, tool, err
+}
+
+// findTool returns the tool of a call: one of the daemon, else one that the workspace declares.
+func (in *Intake) findTool(ctx context.Context, inv dray.Invocation) (*dray.Tool, error) {
+	tool, err := in.Tools.Get(ctx, inv.Tool)
+	if dray.CodeOf(err) != dray.CodeUnknownTool || inv.Workspace == "" || in.ProjectTools == nil {
+		return tool, err
+	}
+	if err := in.Access.CheckWorkspace(ctx, inv.Principal, inv.Workspace); err != nil {
+		return nil, err
+	}
+	return in.ProjectTools(ctx, inv.Workspace, inv.Tool)
+}
+
+// findRoute asks the router. The tool of a project runs only in a container of the workspace that
+// the call names: another container is not covered by the trust in it.
+func (in *Intake) findRoute(ctx context.Context, inv dray.Invocation, tool *dray.Tool,
+) (dray.Route, error) {
+	route, err := in.Router.Route(ctx, inv, tool.Environment)
+	if err == nil && tool.Workspace != "" && route.Workspace != inv.Workspace {
+		err = dray.Errorf(dray.CodeRouteConflict,
+			"%s selects another container than that of %s, which declares tool %s", route.Rule,
+			inv.Workspace, tool.Name).
+			WithHint("declare the tool in the daemon's configuration, or remove the other container " +
+				"from the call, its plan or the configuration")
+		route = dray.Route{Candidates: route.Candidates}
+	}
+	return route, err
 }
 
 // checkTool refuses a stdin or a terminal for a tool that cannot use it.
@@ -143,7 +191,7 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 	error,
 ) {
 	p := &Prepared{Invocation: inv, Tool: tool}
-	p.Route, p.RouteErr = in.Router.Route(ctx, inv, tool.Environment)
+	p.Route, p.RouteErr = in.findRoute(ctx, inv, tool)
 	if err := in.Access.checkCall(ctx, p); err != nil {
 		return nil, err
 	}

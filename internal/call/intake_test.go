@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ type fakeIntake struct {
 	routeErr, checkErr, inputErr error
 }
 
-func (f *fakeIntake) Get(name string) (*dray.Tool, error) {
+func (f *fakeIntake) Get(_ context.Context, name string) (*dray.Tool, error) {
 	f.gets++
 	if name != f.tool.Name {
 		return nil, dray.Errorf(dray.CodeUnknownTool, "no such tool: %s", name)
@@ -250,12 +251,47 @@ func TestPrepareSyncMatchesToolSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sync, err := tools.Get(p.Invocation.Tool)
+		sync, err := tools.Get(t.Context(), p.Invocation.Tool)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := sync.CheckInput(p.Invocation.Input); err != nil {
 			t.Errorf("%s: %v", p.Invocation.Input, err)
 		}
+	}
+}
+
+// The tools of a project are looked up for who may use its workspace, and their calls are routed
+// to a container of it only (RT-15, SE-06).
+func TestPrepareProjectTool(t *testing.T) {
+	own := t.TempDir()
+	for name, tt := range map[string]struct {
+		principal, workspace, routed string
+		code                         dray.Code
+		asked                        int
+	}{
+		"own workspace":             {"uid:0", own, own, "", 1},
+		"another container":         {"uid:0", own, "/other", dray.CodeRouteConflict, 1},
+		"host without workspace":    {"uid:0", own, "", dray.CodeRouteConflict, 1},
+		"workspace of another user": {"uid:4242", own, own, dray.CodeWorkspaceNotFound, 0},
+		"no workspace":              {"uid:0", "", own, dray.CodeUnknownTool, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, f := newIntake("exec")
+			in.Access = call.Access{UID: os.Geteuid()}
+			f.route = dray.Route{Environment: dray.KindContainer, Workspace: tt.routed}
+			asked := 0
+			in.ProjectTools = func(context.Context, string, string) (*dray.Tool, error) {
+				asked++
+				declared := f.tool
+				declared.Name, declared.Workspace = "check", own
+				return &declared, nil
+			}
+			_, err := in.Prepare(t.Context(), tt.principal,
+				&call.Request{Tool: "check", Workspace: tt.workspace})
+			if dray.CodeOf(err) != tt.code || asked != tt.asked {
+				t.Errorf("%v, asked %d times", err, asked)
+			}
+		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call/eventlog"
+	"github.com/dray-dev/dray/internal/redact"
 )
 
 const (
@@ -39,7 +40,11 @@ type Options struct {
 	Executor dray.Executor
 	// Open opens the captured output of a call.
 	Open func(id string, stream dray.Stream) (io.ReadSeekCloser, error)
-	Log  *zap.Logger
+	// Claims finds calls by their idempotency key, and RequestKey is the key of the hashes of their
+	// requests.
+	Claims     Claims
+	RequestKey []byte
+	Log        *zap.Logger
 }
 
 // Registry starts calls and finds them by id. It is safe for concurrent use.
@@ -49,8 +54,9 @@ type Registry struct {
 	mu         sync.Mutex
 	active     map[string]*Call
 	ended      map[string]*Call
-	order      []*Call // the ended calls, oldest first
-	bytes      int     // memory that the ended calls use
+	claims     map[claimKey]*Call // the active and ended calls with an idempotency key
+	order      []*Call            // the ended calls, oldest first
+	bytes      int                // memory that the ended calls use
 	lastEnded  time.Time
 	draining   bool
 	empty      chan struct{} // closed when the registry drains and no call is active
@@ -64,7 +70,8 @@ type Registry struct {
 func NewRegistry(opts Options) *Registry {
 	empty := make(chan struct{})
 	return &Registry{
-		opts: opts, active: map[string]*Call{}, ended: map[string]*Call{}, jobs: make(chan func()),
+		opts: opts, active: map[string]*Call{}, ended: map[string]*Call{},
+		claims: map[claimKey]*Call{}, jobs: make(chan func()),
 		empty: empty, closeEmpty: sync.OnceFunc(func() { close(empty) }),
 	}
 }
@@ -73,47 +80,65 @@ func NewRegistry(opts Options) *Registry {
 // not its cancellation: [Call.Cancel] cancels it. Start fails with shutting_down once the registry
 // drains.
 func (r *Registry) Start(ctx context.Context, p *Prepared) (*Call, error) {
+	c, _, err := r.start(ctx, p, nil)
+	return c, err
+}
+
+// start is Start with a claim, nil for none. It returns the other call if one has claimed the key
+// meanwhile.
+func (r *Registry) start(ctx context.Context, p *Prepared, claim *dray.Idempotency,
+) (c *Call, repeated bool, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return nil, dray.Errorf(dray.CodeInternal, "create an id: %w", err).
+		return nil, false, dray.Errorf(dray.CodeInternal, "create an id: %w", err).
 			WithHint("check the system's source of random numbers")
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	c := r.newCall(id.String(), p, cancel)
-	if err := r.admit(c); err != nil {
+	inv := p.Invocation
+	inv.ID = id.String()
+	recorded := p.Redactor.Invocation(inv)
+	c = r.newCall(recorded, p, cancel)
+	c.invocation, c.claim = inv, claim
+	c.clients.Store(1)
+	if first, err := r.admit(c); first != nil || err != nil {
 		cancel(err)
-		return nil, err
+		return first, true, err
 	}
 	if p.BlockOnReader {
-		c.reader = c.events.BlockingReader() // before the tool writes anything
+		c.reader.Store(c.events.BlockingReader()) // before the tool writes anything
 	}
 	call := dray.Call{
-		Invocation: p.Invocation, Tool: p.Tool, Route: p.Route, Stdin: p.Stdin, Control: c.control,
+		Invocation: recorded, Tool: p.Tool, Route: c.record.Route, Stdin: p.Stdin,
+		Control: c.control, Idempotency: claim,
 	}
-	call.Invocation.ID = c.id
 	if c.stdin != nil {
 		call.Stdin = c.stdin
 	}
-	job := func() { r.run(context.WithValue(ctx, callKey{}, c), c, call) }
+	r.dispatch(func() { r.run(context.WithValue(ctx, callKey{}, c), c, call) })
+	return c, false, nil
+}
+
+// dispatch runs job in a goroutine without a call, or in a new one.
+func (r *Registry) dispatch(job func()) {
 	select {
 	case r.jobs <- job:
 	default:
 		r.running.Add(1)
 		go r.work(job)
 	}
-	return c, nil
 }
 
-func (r *Registry) newCall(id string, p *Prepared, cancel context.CancelCauseFunc) *Call {
-	inv, now := p.Invocation, time.Now()
-	inv.ID = id
+// newCall returns a call with its record.
+func (r *Registry) newCall(inv dray.Invocation, p *Prepared, cancel context.CancelCauseFunc) *Call {
+	id, now := inv.ID, time.Now()
 	c := &Call{
-		id: id, principal: inv.Principal, started: now, routeErr: p.RouteErr, cancel: cancel,
+		id: id, principal: inv.Principal, started: now, cancel: cancel,
+		route: p.Route, routeErr: p.RouteErr, redactor: p.Redactor,
 		accepted: make(chan struct{}), done: make(chan struct{}), record: dray.NewRecord(inv, now),
 		control: make(chan dray.Control), terminal: inv.Terminal != nil,
 		onAccept: func() { r.logBegin(inv) },
 	}
-	c.record.Route = p.Route
+	c.record.Route = p.Redactor.Route(p.Route)
 	c.events = eventlog.NewLog(func(s dray.Stream) (io.ReadSeekCloser, error) {
 		return r.opts.Open(id, s)
 	})
@@ -123,16 +148,25 @@ func (r *Registry) newCall(id string, p *Prepared, cancel context.CancelCauseFun
 	return c
 }
 
-// admit adds a call to the active ones.
-func (r *Registry) admit(c *Call) error {
+// admit adds a call to the active ones, unless another one has its claim: then it returns that one.
+func (r *Registry) admit(c *Call) (first *Call, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.claim != nil {
+		if first := r.claims[c.claimKey()]; first != nil {
+			return first.join(c.claim)
+		}
+	}
 	if r.draining {
-		return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down and accepts no calls").
+		return nil, dray.Errorf(dray.CodeShuttingDown,
+			"the daemon is shutting down and accepts no calls").
 			WithHint("repeat the call when the daemon runs again")
 	}
 	r.active[c.id] = c
-	return nil
+	if c.claim != nil {
+		r.claims[c.claimKey()] = c
+	}
+	return nil, nil
 }
 
 // Find returns the call with the given id if it belongs to principal; the empty one may find all.
@@ -203,7 +237,16 @@ func (r *Registry) remove(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.active, c.id)
+	r.forgetClaim(c)
 	r.signalEmpty()
+}
+
+// forgetClaim removes the claim of a call that is not retained. The audit log still has it if it
+// has the call.
+func (r *Registry) forgetClaim(c *Call) {
+	if c.claim != nil {
+		delete(r.claims, c.claimKey())
+	}
 }
 
 // expire removes the ended calls whose retention is over, and the oldest ones beyond the bounds.
@@ -215,6 +258,7 @@ func (r *Registry) expire(now time.Time) {
 		}
 		r.bytes -= oldest.retainedBytes
 		delete(r.ended, oldest.id)
+		r.forgetClaim(oldest)
 		r.order[0] = nil
 		r.order = r.order[1:]
 	}
@@ -373,21 +417,34 @@ type callKey struct{}
 
 // Recorded returns the Executor that belongs directly inside the audit log's. A call that reaches
 // it has a committed begin record, so it is accepted. A call whose route could not be decided ends
-// here. Every result passes through it before the audit log, the events and the response get it.
+// here. Every result passes through it before the audit log, the events and the response get it,
+// and is redacted here.
 func Recorded(next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
 		error,
 	) {
+		inner := call
+		var redactor *redact.Redactor
 		if c, ok := ctx.Value(callKey{}).(*Call); ok {
 			c.markAccepted()
+			inner, redactor = c.unredacted(call), c.redactor
 			if c.routeErr != nil {
-				return dray.Result{Route: call.Route}, c.routeErr
+				return dray.Result{Route: call.Route}, redactor.Error(c.routeErr)
 			}
 		}
-		res, err := next.Execute(ctx, call, sink)
+		res, err := next.Execute(ctx, inner, sink)
 		res.Route = call.Route
-		return res, err
+		return redactor.Result(res), redactor.Error(err)
 	})
+}
+
+// unredacted returns the call for what runs it.
+func (c *Call) unredacted(call dray.Call) dray.Call {
+	call.Invocation, call.Route = c.invocation, c.route
+	if c.redactor != nil {
+		call.NewRedaction = c.redactor.Stream
+	}
+	return call
 }
 
 func (r *Registry) logPanic(id string, p any) {

@@ -29,6 +29,9 @@ const (
 
 // Request is a call as its caller sends it: the JSON body of a call over HTTP.
 type Request struct {
+	// IdempotencyKey makes repeats of the request one call; nil for none. It is not part of the body.
+	IdempotencyKey *string `json:"-"`
+
 	Tool         string                 `json:"tool" maxLength:"128" doc:"The tool's name, compared exactly."`
 	Input        json.RawMessage        `json:"input,omitempty" doc:"A JSON object that the tool's input schema accepts. Default: {}."`
 	Workspace    string                 `json:"workspace,omitempty" doc:"An absolute host directory."`
@@ -311,11 +314,17 @@ func (in *Intake) PrepareSync(ctx context.Context, principal string, req *SyncRe
 		return nil, dray.Errorf(dray.CodeInternal, "encode the input of tool %s: %w", syncTool, err)
 	}
 	inv.Input = input
-	tool, err := in.Tools.Get(syncTool)
+	tool, err := in.Tools.Get(ctx, syncTool)
 	if err != nil {
 		return nil, err
 	}
-	return in.route(ctx, inv, tool)
+	redactor := in.redactor(inv, tool)
+	p, err := in.route(ctx, inv, tool)
+	if err != nil {
+		return nil, redactor.Error(err)
+	}
+	p.Redactor = redactor
+	return p, nil
 }
 
 func (r *SyncRequest) invocation(v *validate.Violations) dray.Invocation {

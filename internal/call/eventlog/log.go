@@ -29,6 +29,8 @@ const (
 	maxBuffered       = 4 << 20
 	maxBufferedUnread = 256 << 10
 	maxBufferedEnded  = 64 << 10
+	// notInMemory is the position of output that the ring never had.
+	notInMemory = -1
 	// maxEvents bounds the events that can be read again. The first maxStates state events always can.
 	maxEvents = 8192
 	maxStates = 16
@@ -126,6 +128,36 @@ func (l *Log) Output(stream dray.Stream, p []byte) {
 		l.waitForReader()
 		p = p[l.appendOutput(stream, p):]
 	}
+}
+
+// Captured adds the captured output of a stream, for the log of a call that ran earlier. Output
+// that is no longer retained is skipped.
+func (l *Log) Captured(stream dray.Stream) {
+	size := l.capturedSize(stream)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now().UnixNano()
+	piece := max(maxPiece, size/(maxEvents/4)) // no event may be dropped
+	for at := int64(0); at < size; at += piece {
+		l.push(entry{
+			name: nameOf(stream), stream: stream, size: int(min(piece, size-at)), offset: at,
+			at: notInMemory, time: now,
+		})
+	}
+	l.sizes[stream] = size
+}
+
+func (l *Log) capturedSize(stream dray.Stream) int64 {
+	f, err := l.open(stream)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0
+	}
+	return size
 }
 
 // Finish adds the end event with its time and its body, a JSON object. Later events are ignored.
