@@ -49,7 +49,7 @@ func withAuditStore(t *testing.T, dir string) (d *daemon, end func()) {
 		p.executor = func(dray.Executor) dray.Executor {
 			return store.Executor(call.Recorded(dray.ExecutorFunc(run)))
 		}
-		p.config = func(c *api.Config) { c.Audit, c.Captures = store, captures }
+		p.config = func(c *api.Config) { c.Audit, c.Prover, c.Captures = store, store, captures }
 	})
 	return d, func() {
 		if err := d.server.Shutdown(t.Context()); err != nil {

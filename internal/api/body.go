@@ -82,8 +82,11 @@ func (b *bodyReader) receive(r *http.Request, body io.Reader) (data []byte, free
 		return nil, nil, err
 	}
 	defer f.Close()
-	size, copyErr := io.Copy(f, io.MultiReader(&head, body))
-	if err := errors.Join(copyErr, os.Remove(f.Name())); err != nil {
+	if err := os.Remove(f.Name()); err != nil { // a killed daemon leaves no stdin behind
+		return nil, nil, err
+	}
+	size, err := io.Copy(f, io.MultiReader(&head, body))
+	if err != nil {
 		return nil, nil, err
 	}
 	return b.mapFile(f, size)

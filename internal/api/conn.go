@@ -18,7 +18,8 @@ import (
 // problemListener accepts connections on which the errors of net/http are problems as well.
 type problemListener struct {
 	net.Listener
-	version string // of the daemon
+	version  string // of the daemon
+	rejected func(principal string, code dray.Code)
 }
 
 func (l problemListener) Accept() (net.Conn, error) {
@@ -26,7 +27,7 @@ func (l problemListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := &problemConn{Conn: c, version: l.version}
+	own := &problemConn{Conn: c, version: l.version, rejected: l.rejected}
 	_, own.tcp = c.(*net.TCPConn)
 	if p, ok := c.(interface{ Principal() string }); ok {
 		own.principal = p.Principal()
@@ -40,6 +41,7 @@ type problemConn struct {
 	net.Conn
 	version   string
 	principal string // the peer; empty if it is unknown, as over TCP
+	rejected  func(principal string, code dray.Code)
 	tcp       bool
 	// handled is set from the start of the handler of a request to the end of its response.
 	handled atomic.Bool
@@ -82,7 +84,9 @@ func (c *problemConn) Write(p []byte) (int, error) {
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
-	body := newProblem(parseError(resp.StatusCode, string(text))).encode()
+	problem := newProblem(parseError(resp.StatusCode, string(text)))
+	c.rejected(c.principal, problem.Code)
+	body := problem.encode()
 	response := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\n"+
 		"Content-Length: %d\r\nDray-Version: %s\r\n\r\n%s", resp.StatusCode,
 		http.StatusText(resp.StatusCode), mediaProblem, len(body), c.version, body)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 )
 
 // Daemon is the process that a server is part of.
@@ -17,6 +18,9 @@ type Daemon interface {
 	// another user than the daemon's own and root, with invalid_request for an invalid configuration,
 	// and with conflict for one that needs a restart. Then nothing has changed.
 	Reload(ctx context.Context, principal string) (Reload, error)
+	// Prune removes expired records of the audit log, or counts them. Without a time it takes that of
+	// audit.keep, and fails with invalid_request if there is none.
+	Prune(ctx context.Context, opts audit.PruneOptions) (audit.PruneReport, error)
 }
 
 // Reload is a configuration that was read again.
@@ -67,6 +71,8 @@ type CallsStatus struct {
 type AuditStatus struct {
 	Path  string      `json:"path"`
 	Error *dray.Error `json:"error,omitzero" doc:"Why calls cannot be recorded."`
+	// Warnings say what threatens the log while calls still run.
+	Warnings []*dray.Error `json:"warnings,omitempty" doc:"What will prevent records soon, such as a disk that is nearly full."`
 }
 
 // EngineStatus is the state of the container engine.

@@ -125,6 +125,16 @@ type streamWriter struct {
 
 func (o *streamWriter) add(ev eventlog.Event) error {
 	o.buf = appendEvent(o.buf, ev, o.format)
+	return o.flushFull()
+}
+
+// Write buffers p.
+func (o *streamWriter) Write(p []byte) (int, error) {
+	o.buf = append(o.buf, p...)
+	return len(p), o.flushFull()
+}
+
+func (o *streamWriter) flushFull() error {
 	if len(o.buf) < flushThreshold {
 		return nil
 	}

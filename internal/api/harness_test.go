@@ -83,14 +83,35 @@ func untilCancelled(ctx context.Context, _ dray.Call, sink dray.Sink) (dray.Resu
 	return res, nil
 }
 
+// noProver is an audit log without a Merkle log.
+type noProver struct{}
+
+func (noProver) Checkpoint(context.Context) ([]byte, error) { return nil, errNoProof }
+
+func (noProver) Consistency(context.Context, int64) ([]byte, error) { return nil, errNoProof }
+
+func (noProver) Receipt(context.Context, string, string, bool) ([]byte, error) {
+	return nil, errNoProof
+}
+
+func (noProver) Verify(context.Context) (audit.Report, error) { return audit.Report{}, errNoProof }
+
+var errNoProof = dray.Errorf(dray.CodeAuditUnavailable, "no Merkle log in memory")
+
 // fakeAudit is an audit log in memory.
 type fakeAudit struct {
-	mu       sync.Mutex
-	records  map[string]dray.Record
-	beginErr error
-	blocked  chan struct{} // if set, the begin record waits for it
-	listed   audit.Query
-	changes  audit.ChangeQuery
+	exportErr error // how Export ends
+	mu        sync.Mutex
+	records   map[string]dray.Record
+	beginErr  error
+	blocked   chan struct{} // if set, the begin record waits for it
+	listed    audit.Query
+	changes   audit.ChangeQuery
+
+	eventQuery audit.EventQuery
+	events     []audit.Body
+	recordErr  error
+	rejected   []string
 }
 
 func (t *fakeAudit) Executor(next dray.Executor) dray.Executor {
@@ -129,9 +150,13 @@ func (t *fakeAudit) Get(_ context.Context, principal, id string) (dray.Record, e
 	defer t.mu.Unlock()
 	rec, ok := t.records[id]
 	if !ok || principal != "" && rec.Principal != principal {
-		return rec, dray.Errorf(dray.CodeNotFound, "no such call")
+		return rec, dray.Errorf(dray.CodeNotFound, "no such call").WithHint("list them")
 	}
 	return rec, nil
+}
+
+func (t *fakeAudit) Claimed(context.Context, string, string) (dray.Record, string, error) {
+	return dray.Record{}, "", dray.Errorf(dray.CodeNotFound, "no such key")
 }
 
 func (t *fakeAudit) List(_ context.Context, q audit.Query) (audit.Page, error) {
@@ -140,7 +165,8 @@ func (t *fakeAudit) List(_ context.Context, q audit.Query) (audit.Page, error) {
 	t.listed = q
 	var all []dray.Record
 	for _, rec := range t.records {
-		if q.Principal == "" || rec.Principal == q.Principal {
+		if (q.Principal == "" || rec.Principal == q.Principal) &&
+			(q.Only == nil || slices.Contains(q.Only, rec.ID)) {
 			all = append(all, rec)
 		}
 	}
@@ -148,11 +174,67 @@ func (t *fakeAudit) List(_ context.Context, q audit.Query) (audit.Page, error) {
 	return audit.Page{Items: all[:min(len(all), q.Limit)], NextCursor: "next"}, nil
 }
 
+func (t *fakeAudit) Stats(_ context.Context, _ audit.StatsKey, q audit.Query,
+) ([]audit.Stat, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.listed = q
+	return []audit.Stat{{Key: "exec", Calls: 2, Failed: 1, P50MS: new(1.5)}}, nil
+}
+
+func (t *fakeAudit) LastSeq(context.Context) (int64, error) { return 7, nil }
+
+func (t *fakeAudit) Follow(ctx context.Context, q audit.Query, after int64, to audit.Follower,
+) error {
+	t.mu.Lock()
+	t.listed = q
+	t.mu.Unlock()
+	if err := to.Ended(after+1, dray.Record{ID: someID, Tool: "exec"}); err != nil {
+		return err
+	}
+	if err := to.Waiting(); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (t *fakeAudit) Export(ctx context.Context, q audit.Query, to audit.Exporter) error {
+	q.Limit = 1000
+	p, _ := t.List(ctx, q)
+	for _, rec := range p.Items {
+		if err := to.Call(rec); err != nil {
+			return err
+		}
+	}
+	return t.exportErr
+}
+
 func (t *fakeAudit) Changes(_ context.Context, q audit.ChangeQuery) (audit.ChangePage, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.changes = q
 	return audit.ChangePage{}, nil
+}
+
+func (t *fakeAudit) Events(_ context.Context, q audit.EventQuery) (audit.EventPage, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.eventQuery = q
+	return audit.EventPage{}, nil
+}
+
+func (t *fakeAudit) record(_ context.Context, body audit.Body) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events = append(t.events, body)
+	return t.recordErr
+}
+
+func (t *fakeAudit) reject(principal string, code dray.Code) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rejected = append(t.rejected, principal+" "+string(code))
 }
 
 // captures are captured streams by id and name.
@@ -183,15 +265,19 @@ func (memoryFile) Close() error { return nil }
 
 func (p *fakeDeps) List() []*dray.Tool { return slices.Collect(maps.Values(p.tools)) }
 
-func (p *fakeDeps) Find(name string) (*dray.Tool, error) { return p.Get(name) }
+func (p *fakeDeps) Find(name string) (*dray.Tool, error) {
+	return p.Get(context.Background(), name)
+}
 
-func (p *fakeDeps) State(name string) tool.State { return p.states.Of(name) }
+func (p *fakeDeps) State(_ context.Context, name string) (tool.State, error) {
+	return p.states.Of(name), nil
+}
 
 func (p *fakeDeps) SetState(ctx context.Context, principal, name string, state tool.State) error {
 	return p.states.Set(ctx, principal, name, state)
 }
 
-func (p *fakeDeps) Get(name string) (*dray.Tool, error) {
+func (p *fakeDeps) Get(_ context.Context, name string) (*dray.Tool, error) {
 	t, ok := p.tools[name]
 	if !ok {
 		return nil, dray.Errorf(dray.CodeUnknownTool, "no such tool: %s", name).WithHint("GET /v1/tools")
@@ -209,6 +295,8 @@ func (p *fakeDeps) Route(_ context.Context, inv dray.Invocation, _ dray.Requirem
 func (p *fakeDeps) Check(context.Context, dray.Route, dray.Invocation, bool) error { return nil }
 
 type fakeWorkspaces struct{ *fakeDeps }
+
+func (w fakeWorkspaces) ToolFolders() ([]string, error) { return nil, nil }
 
 func (w fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
 	return []workspace.Info{{ID: "app", Folder: "/home/me/app", State: workspace.Stopped}}, nil
@@ -279,6 +367,11 @@ func (p *fakeDeps) Reload(context.Context, string) (api.Reload, error) {
 	return api.Reload{Changed: []string{"tools"}}, nil
 }
 
+// Prune implements [api.Daemon].
+func (p *fakeDeps) Prune(_ context.Context, opts audit.PruneOptions) (audit.PruneReport, error) {
+	return audit.PruneReport{Pruning: audit.Pruning{Before: opts.Before, Principal: opts.Principal}}, nil
+}
+
 // Status implements [api.Daemon].
 func (p *fakeDeps) Status(context.Context) api.Status {
 	return api.Status{Version: "test", Engine: api.EngineStatus{Error: dray.AsError(io.EOF)}}
@@ -329,10 +422,12 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 			Budgets: call.NewBudgets(nil, nil),
 		}},
 		Calls: call.NewRegistry(call.Options{
-			Executor: executor, Open: p.captures.OpenAuto, Log: log,
+			Executor: executor, Open: p.captures.OpenAuto, Log: log, Claims: p.audit,
 		}),
-		Audit: p.audit, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Daemon: p, Log: log,
-		MaxBody: p.maxBody, BodyDir: t.TempDir(), Ready: p.ready, Version: "test",
+		Audit: p.audit, Prover: noProver{}, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Daemon: p, Record: p.audit.record,
+		Rejected: p.audit.reject,
+		Log:      log,
+		MaxBody:  p.maxBody, BodyDir: t.TempDir(), Ready: p.ready, Version: "test",
 	}
 	if p.config != nil {
 		p.config(&cfg)

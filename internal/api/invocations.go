@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/executor"
@@ -35,50 +35,71 @@ func (h *invocations) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var req call.Request
-	if err := h.decode(w, r, &req); err != nil {
+	req := call.Request{IdempotencyKey: idempotencyKey(r)}
+	if err := h.bodies.decode(w, r, &req); err != nil {
 		return err
 	}
 	format := responseFormat(r, mediaJSON)
 	if err := checkResponseFormat(format, wait, &req); err != nil {
 		return err
 	}
-	prepared, err := h.configured.Load().Intake.Prepare(r.Context(), principal(r), &req)
+	c, repeated, err := h.calls.Begin(r.Context(), h.configured.Load().Intake, principal(r), &req)
 	if err != nil {
 		return err
 	}
-	c, err := h.calls.Start(r.Context(), prepared)
-	if err != nil {
-		return err
+	defer leave(r.Context(), c, wait, &req)
+	if repeated {
+		w.Header().Set(replayedHeader, "true")
 	}
-	defer cancelOnDisconnect(r.Context(), c, wait, req.OnDisconnect)
 	if format == mediaJSON {
-		return waitAndReply(w, r, c, wait)
+		err = waitAndReply(w, r, c, wait)
+	} else {
+		err = streamCall(w, r, c, format)
 	}
-	return streamCall(w, r, c, format)
+	if err != nil { // no call, so no outcome to repeat
+		w.Header().Del(replayedHeader)
+	}
+	return err
 }
 
-// decode decodes the body of a request that starts a call or asks for its route.
+// replayedHeader is set in the response to a request that repeats another one.
+const replayedHeader = "Idempotency-Replayed"
+
+// idempotencyKey returns the Idempotency-Key of a request, or nil if it has none. Several keys are
+// one invalid key.
+func idempotencyKey(r *http.Request) *string {
+	values, ok := r.Header["Idempotency-Key"]
+	if !ok {
+		return nil
+	}
+	key := strings.Join(values, ", ")
+	return &key
+}
+
+// decode decodes the body of a request that cannot have an idempotency key.
 func (h *invocations) decode(w http.ResponseWriter, r *http.Request, v any) error {
-	if _, ok := r.Header["Idempotency-Key"]; ok {
-		return invalid("", "Idempotency-Key is not supported yet").
-			WithHint("omit the header; a repeated request is a second call")
+	if idempotencyKey(r) != nil {
+		return invalid("", "Idempotency-Key is not supported for %s", r.URL.Path).
+			WithHint("omit the header; to repeat a sync, call the tool sync with POST /v1/invocations")
 	}
 	return h.bodies.decode(w, r, v)
 }
 
-// cancelOnDisconnect cancels a call whose client disconnected before its end. A client that sent
-// wait_ms may disconnect, unless on_disconnect is cancel; that wait_ms elapses is no disconnect.
-func cancelOnDisconnect(ctx context.Context, c *call.Call, wait waitParam, onDisconnect string) {
-	cancels := !wait.given
-	switch onDisconnect {
+// leave cancels a call whose last client disconnected before its end. A client that sent wait_ms or
+// an idempotency key may disconnect, unless on_disconnect is cancel; that wait_ms elapses is no
+// disconnect.
+func leave(ctx context.Context, c *call.Call, wait waitParam, req *call.Request) {
+	cancels := !wait.given && req.IdempotencyKey == nil
+	switch req.OnDisconnect {
 	case call.DisconnectContinue:
 		cancels = false
 	case call.DisconnectCancel:
 		cancels = !wait.given || ctx.Err() != nil
 	}
 	if cancels {
-		c.Cancel(errClientGone) // no effect on an ended call
+		c.Leave(errClientGone)
+	} else {
+		c.Leave(nil)
 	}
 }
 
@@ -265,7 +286,7 @@ type finder struct {
 	calls  *call.Registry
 	audit  AuditReader
 	access call.Access
-	log    *zap.Logger
+	record recordFunc
 }
 
 // foundCall is a call in memory, or one that only the audit log has.
@@ -281,20 +302,16 @@ func (f *finder) find(r *http.Request) (foundCall, error) {
 	viewer := f.access.Viewer(caller)
 	if c, ok := f.calls.Find(id, viewer); ok {
 		if owner := c.Principal(); r.Method == http.MethodPost && owner != caller {
-			f.log.Info("call of another principal changed", zap.String("id", id),
-				zap.String("principal", owner), zap.String("by", caller), zap.String("path", r.URL.Path))
+			if err := f.record.onForeignCall(r, id, owner); err != nil {
+				return foundCall{}, err
+			}
 		}
 		return foundCall{call: c}, nil
 	}
-	missing := notFound("no such invocation: %s", validate.Quote(id)).
-		WithHint("GET /v1/invocations lists your invocations")
 	if !isID(id) {
-		return foundCall{}, missing
+		return foundCall{}, noSuchInvocation(id)
 	}
 	rec, err := f.audit.Get(r.Context(), viewer, id)
-	if err != nil && dray.CodeOf(err) == dray.CodeNotFound {
-		return foundCall{}, missing
-	}
 	return foundCall{record: rec}, err
 }
 

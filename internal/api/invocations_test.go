@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/executor"
 )
 
@@ -328,16 +330,21 @@ func TestCallsOfOtherPrincipalsAreNotFound(t *testing.T) {
 		t.Errorf("root: %d %s", a.status, a.body)
 	}
 	if a := d.doAs("uid:0", "POST", path+"/"+mine.ID+"/cancel", ""); a.status != 200 ||
-		d.logs.FilterMessage("call of another principal changed").Len() != 1 {
-		t.Errorf("root cancels: %d %s", a.status, a.body)
+		!reflect.DeepEqual(d.audit.events, []audit.Body{&audit.OperatorAct{
+			Principal: "uid:0", Owner: me, Action: "cancel", Invocation: mine.ID,
+		}}) {
+		t.Errorf("root cancels: %d %s, events %v", a.status, a.body, d.audit.events)
 	}
 }
 
+// Every filter reaches the query (AU-08).
 func TestListFilters(t *testing.T) {
 	d := start(t, nil)
 	a := d.do("GET",
 		"/v1/invocations?tool=exec&status=failed&reason=timeout&environment=container&container=box&plan_id=p%201&q=text"+
-			"&since=2026-01-02T03:04:05.5Z&until=2026-01-03T03:04:05%2B02:00&limit=7&cursor=abc&principal="+selfPrincipal, "")
+			"&since=2026-01-02T03:04:05.5Z&until=2026-01-03T03:04:05%2B02:00&limit=7&cursor=abc&principal="+selfPrincipal+
+			"&id=01980f2e-5b&workspace=/home/me/app&session_id=s&label=team:a:b&code=bad_cwd&min_duration_ms=1500&argv=go%20test"+
+			"&image=debian:12&sort=duration", "")
 	if a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
@@ -346,6 +353,11 @@ func TestListFilters(t *testing.T) {
 		q.Environment != "container" || q.Container != "box" ||
 		q.PlanID != "p 1" || q.Text != "text" || q.Limit != 7 || q.Cursor != "abc" ||
 		q.Principal != selfPrincipal {
+		t.Errorf("%+v", q)
+	}
+	if q.Workspace != "/home/me/app" || q.SessionID != "s" || q.LabelName != "team" ||
+		q.LabelValue != "a:b" || q.Code != dray.CodeBadCwd || q.MinDuration != 1500*time.Millisecond ||
+		q.IDPrefix != "01980f2e-5b" || q.Argv != "go test" || q.Image != "debian:12" || q.Sort != audit.SortDuration {
 		t.Errorf("%+v", q)
 	}
 	if q.Since.UTC() != time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC) ||

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -74,10 +75,12 @@ func (s *Server) adaptHandler(op *operation) func(huma.Context) {
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[call.Request]():              "CallRequest",
 	reflect.TypeFor[toolReply]():                 "Tool",
-	reflect.TypeFor[listReply[toolReply]]():      "ToolList",
+	reflect.TypeFor[toolsReply]():                "ToolList",
 	reflect.TypeFor[workspace.Info]():            "Workspace",
 	reflect.TypeFor[trust.Review]():              "TrustReview",
 	reflect.TypeFor[trust.Input]():               "TrustInput",
+	reflect.TypeFor[audit.Event]():               "AuditEvent",
+	reflect.TypeFor[audit.EventPage]():           "AuditEventPage",
 	reflect.TypeFor[listReply[workspace.Info]](): "WorkspaceList",
 
 	reflect.TypeFor[workspace.ContainerState]():            "Container",
@@ -134,6 +137,20 @@ func (o *operation) time(name, what string) *operation {
 	return o
 }
 
+// required makes the parameter that was added last required.
+func (o *operation) required() *operation {
+	o.Parameters[len(o.Parameters)-1].Required = true
+	return o
+}
+
+// exports adds that the response 200 is a stream of calls, as JSON Lines or as CSV.
+func (o *operation) exports() *operation {
+	o.Responses["200"].Content = map[string]*huma.MediaType{
+		mediaNDJSON: {Schema: refTo("Record")}, mediaCSV: {Schema: text()},
+	}
+	return o
+}
+
 // pattern adds a regular expression to the parameter that was added last.
 func (o *operation) pattern(expr string) *operation {
 	o.lastSchema().Pattern = expr
@@ -165,7 +182,7 @@ func (o *operation) returns(status int, what string, v any) *operation {
 
 // returnsPage adds the parameters and the response of a list with pages.
 func (o *operation) returnsPage(v any) *operation {
-	return o.number("limit", "1 to 1000; default 50.", 1, maxLimit).
+	return o.number("limit", "1 to 1000; default 50.", 1, audit.MaxLimit).
 		query("cursor", "The next_cursor of the previous page.").returns(200, "A page.", v)
 }
 
@@ -236,6 +253,12 @@ func fixSchemas(schemas huma.Registry) {
 				p.Nullable = false
 			}
 		}
+	}
+	all["AuditEvent"].Properties["body"] = &huma.Schema{
+		Description: all["AuditEvent"].Properties["body"].Description,
+		AnyOf: []*huma.Schema{
+			{Type: huma.TypeObject, AdditionalProperties: true}, {Type: "null"},
+		},
 	}
 	for _, name := range []string{"signal", "error"} {
 		p := all["Record"].Properties

@@ -15,10 +15,11 @@ func refTo(schema string) *huma.Schema {
 	return &huma.Schema{Ref: "#/components/schemas/" + schema}
 }
 
-func reasons() []any {
+// enum returns the values of a parameter or a member for its schema.
+func enum[T ~string](values []T) []any {
 	var all []any
-	for _, r := range allReasons {
-		all = append(all, string(r))
+	for _, v := range values {
+		all = append(all, string(v))
 	}
 	return all
 }

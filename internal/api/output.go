@@ -2,8 +2,6 @@ package api
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -142,17 +140,12 @@ func notRewritten(stream dray.Stream) error {
 			"container")
 }
 
-// summaryAsStream returns the text of a stream's summary if the digest proves that it is the whole
-// stream.
+// summaryAsStream returns the text of a stream's summary if that is the whole stream.
 func summaryAsStream(rec dray.Record, stream dray.Stream, version textVersion) (io.ReadSeekCloser,
 	error,
 ) {
 	s := summaryOf(rec, stream)
-	size, digest := s.KeptBytes, s.SHA256
-	if s.Rewritten != nil && version != textRaw {
-		size, digest = s.Rewritten.KeptBytes, s.Rewritten.SHA256
-	}
-	sum := sha256.Sum256([]byte(s.Text))
+	text, whole := s.Whole(version != textRaw)
 	switch {
 	case rec.Reason == dray.ReasonInterrupted:
 		return nil, notFound("%v of this call was lost: the daemon was killed while the call ran",
@@ -160,12 +153,12 @@ func summaryAsStream(rec dray.Record, stream dray.Stream, version textVersion) (
 			WithHint("check what the call did before you repeat it")
 	case s.Rewritten == nil && version == textRewritten:
 		return nil, notRewritten(stream)
-	case size > 0 && hex.EncodeToString(sum[:]) != digest:
+	case !whole:
 		return nil, notFound("%v of this call was removed by retention", stream).
 			WithHint("see limits.captures_keep and limits.captures_disk; " +
 				"the invocation still has the head, the tail and the SHA-256")
 	}
-	return inMemory{bytes.NewReader([]byte(s.Text)[:size])}, nil
+	return inMemory{bytes.NewReader(text)}, nil
 }
 
 func summaryOf(rec dray.Record, stream dray.Stream) dray.StreamSummary {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/strictjson"
+	"github.com/dray-dev/dray/internal/validate"
 )
 
 // problem is the body of an error: RFC 9457 with the members that the contract adds.
@@ -48,6 +49,7 @@ var statusByCode = map[dray.Code]int{
 	dray.CodeUnsupportedMediaType: http.StatusUnsupportedMediaType,
 	dray.CodeRouteConflict:        http.StatusUnprocessableEntity,
 	dray.CodeSyncRefused:          http.StatusUnprocessableEntity,
+	dray.CodeIdempotencyMismatch:  http.StatusUnprocessableEntity,
 	dray.CodeBusy:                 http.StatusTooManyRequests,
 	dray.CodeBudgetExceeded:       http.StatusTooManyRequests,
 	dray.CodeInternal:             http.StatusInternalServerError,
@@ -126,7 +128,17 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if p.Code == dray.CodeInternal {
 		s.cfg.Log.Error("request failed", zap.Error(err))
 	}
+	if t, ok := w.(*responseTracker); ok && isRejected(p) {
+		t.rejected = p.Code
+	}
 	respond(w, p.Status, mediaProblem, p.encode())
+}
+
+// isRejected reports whether an error means that its request had no effect. A sync that failed was
+// accepted, and a write to stdin is repeated when the tool reads.
+func isRejected(p problem) bool {
+	return (p.Status < 500 || p.Status == http.StatusServiceUnavailable) && p.ID == "" &&
+		p.Accepted == nil
 }
 
 // retryAfterError is an error that estimates when a retry may succeed.
@@ -174,6 +186,11 @@ func respond(w http.ResponseWriter, status int, mediaType string, body []byte) {
 
 func notFound(format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeNotFound, format, args...)
+}
+
+func noSuchInvocation(id string) *dray.Error {
+	return notFound("no such invocation: %s", validate.Quote(id)).
+		WithHint("GET /v1/invocations lists your invocations")
 }
 
 func invalid(pointer, format string, args ...any) *dray.Error {

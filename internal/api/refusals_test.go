@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
 
 	"github.com/dray-dev/dray"
 )
@@ -181,19 +184,13 @@ var refusals = []refused{
 
 	// Parts of the contract that this version does not support.
 	post("leftovers", `{"tool":"exec","leftovers":"leave"}`, "/leftovers", "kill"),
-	{
-		"Idempotency-Key", "POST", "/v1/invocations", callBody,
-		[]string{"Idempotency-Key: k"},
-		400,
-		dray.CodeInvalidRequest, "", "not supported yet",
-	},
-
-	{"Idempotency-Key of a sync", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"]}`, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported yet"},
+	{"Idempotency-Key of a sync", "POST", "/v1/sync", `{"workspace":"/w","paths":["/a"]}`, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported for /v1/sync"},
+	{"Idempotency-Key of a route", "POST", "/v1/route", callBody, []string{"Idempotency-Key: k"}, 400, dray.CodeInvalidRequest, "", "not supported for /v1/route"},
 	{
 		"empty Idempotency-Key", "POST", "/v1/invocations", callBody,
 		[]string{"Idempotency-Key: "},
 		400,
-		dray.CodeInvalidRequest, "", "not supported yet",
+		dray.CodeInvalidRequest, "", "invalid idempotency key",
 	},
 
 	{"unknown tool", "POST", "/v1/invocations", `{"tool":"Exec"}`, nil, 404, dray.CodeUnknownTool, "", ""},
@@ -282,6 +279,23 @@ var refusals = []refused{
 	get("session_id", "/v1/invocations?session_id="+strings.Repeat("p", 300)),
 	get("label without a value", "/v1/invocations?label=team"),
 	get("label without a name", "/v1/invocations?label=:ci"),
+	get("stats without a key", "/v1/audit/stats"),
+	get("stats by another key", "/v1/audit/stats?by=color"),
+	get("stats with a limit", "/v1/audit/stats?by=tool&limit=3"),
+	get("follow as CSV", "/v1/audit/export?follow=1&format=csv"),
+	get("follow running calls", "/v1/audit/export?follow=1&status=running"),
+	get("follow after nothing", "/v1/audit/export?follow=1&after=x"),
+	get("export: format", "/v1/audit/export?format=xml"),
+	get("export: unknown filter", "/v1/audit/export?colour=red"),
+	get("short id", "/v1/invocations?id=0123"),
+	get("upper-case id", "/v1/invocations?id=0123ABCDEF"),
+	get("relative workspace", "/v1/invocations?workspace=app"),
+	get("code", "/v1/invocations?code=bad%20cwd"),
+	get("min_duration_ms", "/v1/invocations?min_duration_ms=1s"),
+	get("negative min_duration_ms", "/v1/invocations?min_duration_ms=-1"),
+	get("sort", "/v1/invocations?sort=tool"),
+	get("long argv", "/v1/invocations?argv="+strings.Repeat("a", 1025)),
+	get("long image", "/v1/invocations?image="+strings.Repeat("a", 1025)),
 	get("changes: unknown filter", "/v1/audit/files?tool=sync"),
 	get("changes: limit 0", "/v1/audit/files?limit=0"),
 	get("changes: invocation", "/v1/audit/files?invocation=x"),
@@ -292,6 +306,7 @@ var refusals = []refused{
 	get("wait_ms of years", "/v1/invocations/"+someID+"?wait_ms=99999999999999"),
 	get("wait_ms for tools", "/v1/tools?wait_ms=1"),
 	get("after", "/v1/invocations/"+someID+"/events?after=x"),
+	get("old", "/v1/audit/checkpoint?old=x"),
 	get("parameter of workspaces", "/v1/workspaces?all=1"),
 	{
 		"Last-Event-ID", "GET", "/v1/invocations/" + someID + "/events", "",
@@ -519,5 +534,30 @@ func TestWorkspaceDirInPath(t *testing.T) {
 	d := start(t, echoAction)
 	if a := d.do("POST", u, ""); a.status != 200 || !strings.Contains(string(a.body), `"folder":"/home/me/my app"`) {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// Each refused request is counted once, with who sent it and its code (AU-09).
+func TestRefusedRequestsAreCounted(t *testing.T) {
+	d := start(t, nil)
+	for _, request := range []struct{ method, path, body string }{
+		{"POST", "/v1/invocations", "{"},
+		{"POST", "/v1/invocations", `{"tool":"none"}`},
+		{"GET", "/v1/invocations/" + uuid.NewString(), ""},
+		{"PUT", "/v1/invocations", ""},
+		{"GET", "/none", ""},
+		{"GET", "/healthz", ""},
+		{"POST", "/v1/invocations", callBody},
+	} {
+		_ = d.do(request.method, request.path, request.body)
+	}
+	d.audit.mu.Lock()
+	defer d.audit.mu.Unlock()
+	want := []string{"invalid_request", "unknown_tool", "not_found", "method_not_allowed", "not_found"}
+	for i := range want {
+		want[i] = selfPrincipal + " " + want[i]
+	}
+	if !slices.Equal(d.audit.rejected, want) {
+		t.Errorf("counted %q, want %q", d.audit.rejected, want)
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"math"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -30,7 +31,9 @@ func (s *Server) operations(schemas huma.Registry) []*operation {
 		return newOperation(schemas, route, id, h, summary)
 	}
 	bodies := &bodyReader{dir: s.cfg.BodyDir, max: s.cfg.MaxBody}
-	return append(s.callOperations(op, bodies), s.otherOperations(op, bodies)...)
+	proofs := &proofs{prover: s.cfg.Prover, access: s.cfg.Access}
+	return slices.Concat(s.callOperations(op, bodies), proofs.operations(op),
+		s.otherOperations(op, bodies))
 }
 
 type newOperationFunc func(route, id string, h handler, summary string) *operation
@@ -38,12 +41,15 @@ type newOperationFunc func(route, id string, h handler, summary string) *operati
 // callOperations returns the endpoints of calls.
 func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*operation {
 	find := finder{
-		calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access, log: s.cfg.Log,
+		calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access, record: s.cfg.Record,
 	}
 	calls := &invocations{finder: find, configured: &s.current, bodies: bodies}
 	control := &control{finder: find, bodies: bodies}
 	output := &outputs{finder: find, captures: s.cfg.Captures, fail: s.fail}
-	lists := &lists{calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access}
+	lists := &lists{
+		calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access, log: s.cfg.Log,
+		following: s.following,
+	}
 	onCall := func(method, path, id string, h handler, summary string) *operation {
 		return op(method+" /v1/invocations/{id}"+path, id, h, summary).
 			path("id", "The invocation's id.")
@@ -52,8 +58,15 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 		op("POST /v1/invocations", "start-invocation", calls.start,
 			"Start a call."+orStream+"its events, from the first to the end event.").
 			wait(waitDoc).accepts(call.Request{}).
+			param("header", "Idempotency-Key", "Requests of a principal with the same key and body are "+
+				"one call. A repeat gets its outcome, or joins it while it runs.", huma.TypeString).
+			pattern("^[!-~]{1,255}$").
 			returns(200, "The invocation, however it ended; or its events.", dray.Record{}).streams().
+			header(200, replayedHeader, "true in the response to a repeat.").
 			returns(202, "The invocation, which still runs.", dray.Record{}).
+			header(202, replayedHeader, "true in the response to a repeat.").
+			fails(422, "The key belongs to another body (idempotency_mismatch), or routing rules "+
+				"contradict each other.").
 			header(202, "Location", "The path of the invocation."),
 		onCall("GET", "", "get-invocation", calls.get, "Get an invocation, running or ended.").
 			wait("Wait this number of milliseconds for the end. Default: respond at once.").
@@ -109,19 +122,27 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 		op("GET /v1/invocations", "list-invocations", lists.list,
 			"List the invocations that the caller may see, newest first: its own; root and the daemon's "+
 				"user may see all.").
-			query("tool", "A tool's name.").pattern(namePattern+"|^$").
-			query("status", "The status.", "queued", "running", "succeeded", "failed").
-			query("reason", "Why the call ended.", reasons()...).
-			query("environment", "Where it ran.", "host", "container").
-			query("container", "A container's name or id.").pattern(namePattern+"|^$").
-			query("plan_id", "The plan of the call's context.").
-			query("session_id", "The session of the call's context.").
-			query("label", "A label of the call's context, as NAME:VALUE.").
-			query("principal", "Who started the call.").
-			time("since", "Started at this time or later (RFC 3339).").
-			time("until", "Started before this time (RFC 3339).").
-			query("q", "Text to search for.").
+			filters().
+			query("sort", "started (default): newest first; duration: longest first, without calls that "+
+				"have no duration.", "started", "duration").
 			returnsPage(page{}),
+		op("GET /v1/audit/stats", "audit-stats", lists.stats,
+			"Get statistics of the calls that the caller may see, the key with the most calls first, of "+
+				"at most 1000 keys. Durations are those of the calls that have one.").
+			query("by", "The key of the groups.", "tool", "container", "workspace", "principal", "reason").
+			required().filters().
+			returns(200, "The statistics.", listReply[audit.Stat]{}),
+		op("GET /v1/audit/export", "export-audit", lists.export,
+			"Export the calls that the caller may see, complete, newest first. If an error ends the "+
+				"export, the connection breaks before the end of the response.").
+			query("format", "jsonl (default): JSON Lines; csv: CSV with a header.", "jsonl", "csv").
+			number("limit", "At most this number of calls. Default: all.", 1, audit.MaxLimit).
+			number("follow", "1: the calls that end from now on, as JSON Lines without an end. Each has "+
+				"seq, the number of the event that ended it.", 0, 1).
+			number("after", "With follow: from the calls that ended after this event on.", 0, math.MaxInt32).
+			filters().
+			returns(200, "A call in each line.", nil).exports().
+			header(200, seqHeader, "With follow: the event after which calls are followed."),
 		op("GET /v1/audit/files", "list-changed-files", lists.changes,
 			"List the files that dray itself changed, by file tools and syncs, in calls that the caller "+
 				"may see, newest first.").
@@ -129,22 +150,35 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			query("invocation", "The id of one call.").
 			query("path", "The absolute path of one file, as it was recorded.").
 			returnsPage(audit.ChangePage{}),
+		op("GET /v1/audit/events", "list-events", lists.events,
+			"List the events of the audit log that the caller may see, newest first: those of its calls "+
+				"and of what it did; root and the daemon's user may see all.").
+			query("kind", "The kind of the events.", enum(eventKinds())...).
+			query("invocation", "The id of the call that the events belong to.").
+			query("principal", "Who acted, or whose call the events belong to.").
+			time("since", "Committed at this time or later (RFC 3339).").
+			time("until", "Committed before this time (RFC 3339).").
+			returnsPage(audit.EventPage{}),
 	}
 }
 
 // The description and the pattern of the path parameter of a workspace.
 const (
-	workspaceID = "An id of the list, or the host directory with its slashes percent-encoded."
+	workspaceID = "An id of the list, or the host directory with its slashes percent-encoded. For " +
+		"trust also the name of a configured container, for its configuration."
 
 	workspacePattern = "^([A-Za-z0-9][A-Za-z0-9._-]*|/.*)$"
 )
+
+const toolWorkspace = "The absolute host directory of the workspace that declares the tool."
 
 // otherOperations returns the endpoints of workspaces, tools and the daemon itself.
 func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*operation {
 	ws := &workspaces{
 		manager: s.cfg.Workspaces, calls: s.cfg.Calls, access: s.cfg.Access, bodies: bodies,
+		record: s.cfg.Record,
 	}
-	about := &info{server: s}
+	about, toolset := &info{server: s, bodies: bodies}, &tools{server: s}
 	onWorkspace := func(route string, a workspace.Action, summary string) *operation {
 		return op(route, string(a)+"-workspace", ws.run(a), summary+orStream+
 			"its progress, and the workspace with the end event.").
@@ -155,9 +189,10 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		return onWorkspace("POST /v1/workspaces/{id}/"+string(a), a, summary)
 	}
 	toolState := func(action string, state tool.State, summary string) *operation {
-		return op("POST /v1/tools/{name}/"+action, action+"-tool", about.setToolState(state),
+		return op("POST /v1/tools/{name}/"+action, action+"-tool", toolset.setState(state),
 			summary+" It outlives a restart, and is recorded in the audit log.").
 			path("name", "The tool's name, compared exactly.").
+			query("workspace", toolWorkspace).
 			returns(200, "The tool.", toolReply{})
 	}
 	trusting := func(method, id string, h handler, summary string) *operation {
@@ -198,10 +233,14 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 			fails(409, "The configuration of the daemon trusts the workspace."),
 		op("POST /v1/paths", "map-paths", ws.mapPaths, "Map paths between host and container.").
 			accepts(pathsRequest{}).returns(200, "The paths, in order.", pathsReply{}),
-		op("GET /v1/tools", "list-tools", about.tools, "List all tools with their schemas.").
-			returns(200, "The tools by name.", listReply[toolReply]{}),
-		op("GET /v1/tools/{name}", "get-tool", about.tool, "Get a tool.").
+		op("GET /v1/tools", "list-tools", toolset.list, "List the tools of the daemon with their "+
+			"schemas, and those that workspaces declare: one, or all that are configured, trusted or "+
+			"were used since the start.").
+			query("workspace", toolWorkspace).
+			returns(200, "The tools by name, those of workspaces last.", toolsReply{}),
+		op("GET /v1/tools/{name}", "get-tool", toolset.get, "Get a tool.").
 			path("name", "The tool's name, compared exactly.").pattern(namePattern).
+			query("workspace", toolWorkspace).
 			returns(200, "The tool.", toolReply{}),
 		toolState("enable", tool.Active, "Allow calls of a tool again."),
 		toolState("disable", tool.Disabled, "Deny calls of a tool. Running calls go on."),
@@ -210,8 +249,13 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		op("POST /v1/reload", "reload", about.reload, "Read the daemon's configuration again. It is "+
 			"applied as a whole or refused as a whole; running calls keep the previous one.").
 			returns(200, "The configuration that the daemon has now.", Reload{}),
-		op("GET /healthz", "health", about.health, "Check that the process runs.").
-			returns(200, "It runs.", stateReply{}),
+		op("POST /v1/audit/prune", "prune-audit-log", about.prune, "Remove expired records of the audit "+
+			"log. The hashes of their events stay. Only for root and the daemon's user.").
+			accepts(pruneRequest{}).
+			returns(200, "What was removed, or would be.", audit.PruneReport{}),
+		op("GET /healthz", "health", about.health,
+			"Check that the process runs, and what prevents calls.").
+			returns(200, "It runs: ok or degraded.", stateReply{}),
 		op("GET /readyz", "ready", about.ready, "Check whether calls are accepted.").
 			returns(200, "They are.", stateReply{}),
 		op("GET /openapi.json", "openapi", about.document, "Get this document.").

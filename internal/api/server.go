@@ -52,22 +52,29 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-// Config has the dependencies of a server. All are required except Ready, TCP, Access and
+// Config has the dependencies of a server. All are required except Ready, Warnings, TCP, Access and
 // ConfigDigest.
 type Config struct {
 	Configured
 	Calls      *call.Registry
 	Audit      AuditReader
+	Prover     AuditProver
 	Workspaces Workspaces
 	Captures   Captures
 	Daemon     Daemon
-	Log        *zap.Logger
+	// Record commits an event to the audit log.
+	Record func(ctx context.Context, body audit.Body) error
+	// Rejected counts a request of a principal, if it is known, that was refused with a code.
+	Rejected func(principal string, code dray.Code)
+	Log      *zap.Logger
 	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64
 	// BodyDir is an existing directory for large bodies while they are received.
 	BodyDir string
-	// Ready returns why the daemon cannot accept calls, for /readyz.
+	// Ready returns why the daemon cannot accept calls, for /readyz and /healthz; nil is always ready.
 	Ready func(context.Context) error
+	// Warnings returns why it soon will not, for /healthz; nil has none.
+	Warnings func(context.Context) []*dray.Error
 	// TCP decides which requests are served over TCP: without tokens none.
 	TCP TCPAccess
 	// Access decides whose calls and workspaces a principal may see.
@@ -81,6 +88,8 @@ type Config struct {
 type Configured struct {
 	Intake *call.Intake
 	Tools  Tools
+	// ProjectTools returns the tools that a workspace declares, nil if none. It may be nil.
+	ProjectTools func(ctx context.Context, workspace string) (Tools, error)
 	// ConfigDigest is the digest of the configuration, for the Dray-Config header, with which commands
 	// find out that they have another one. Empty: no header.
 	ConfigDigest string
@@ -93,8 +102,18 @@ type AuditReader interface {
 	Get(ctx context.Context, principal, id string) (dray.Record, error)
 	// List returns a page of calls, newest first.
 	List(ctx context.Context, q audit.Query) (audit.Page, error)
+	// Stats returns statistics of calls by a key.
+	Stats(ctx context.Context, by audit.StatsKey, q audit.Query) ([]audit.Stat, error)
+	// Export passes on calls with their complete inputs and outputs.
+	Export(ctx context.Context, q audit.Query, to audit.Exporter) error
+	// LastSeq returns the number of the last event. Follow passes on the calls that later events end,
+	// until ctx ends.
+	LastSeq(ctx context.Context) (int64, error)
+	Follow(ctx context.Context, q audit.Query, after int64, to audit.Follower) error
 	// Changes returns a page of the files that dray changed, newest first.
 	Changes(ctx context.Context, q audit.ChangeQuery) (audit.ChangePage, error)
+	// Events returns a page of events, newest first.
+	Events(ctx context.Context, q audit.EventQuery) (audit.EventPage, error)
 }
 
 // Tools lists the tools by name and sets their states. Find fails with unknown_tool.
@@ -102,7 +121,8 @@ type AuditReader interface {
 type Tools interface {
 	List() []*dray.Tool
 	Find(name string) (*dray.Tool, error)
-	State(name string) tool.State
+	// State returns the state of a tool, and why calls of it are refused.
+	State(ctx context.Context, name string) (tool.State, error)
 	SetState(ctx context.Context, principal, name string, state tool.State) error
 }
 
@@ -123,6 +143,8 @@ type Workspaces interface {
 	Review(ctx context.Context, id string) (trust.Review, error)
 	Trust(ctx context.Context, id, hash string) (workspace.Info, error)
 	Revoke(ctx context.Context, id string) (workspace.Info, error)
+	// ToolFolders returns the workspaces whose tools are listed.
+	ToolFolders() ([]string, error)
 	// Mounts returns the mounts of a running container, given by its name or by its workspace.
 	Mounts(ctx context.Context, workspace, container string) ([]dray.Mount, error)
 }
@@ -148,6 +170,9 @@ type Server struct {
 	openapi []byte
 	http    *http.Server
 	stop    context.CancelCauseFunc
+	// following ends when the calls are drained: it bounds responses that have no end of their own.
+	following    context.Context //nolint:containedctx // of the server, not of a request
+	endFollowing context.CancelFunc
 
 	mu          sync.Mutex
 	active      int       // requests in progress
@@ -162,12 +187,19 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
+	if cfg.Ready == nil {
+		cfg.Ready = func(context.Context) error { return nil }
+	}
+	if cfg.Warnings == nil {
+		cfg.Warnings = func(context.Context) []*dray.Error { return nil }
+	}
 	s := &Server{
 		cfg: cfg, guard: newGuard(cfg.TCP), mux: http.NewServeMux(), lastRequest: time.Now(),
 		idle: make(chan struct{}),
 	}
 	s.closeIdle = sync.OnceFunc(func() { close(s.idle) })
 	s.Configure(&cfg.Configured)
+	s.following, s.endFollowing = context.WithCancel(context.Background())
 	if err := s.register(); err != nil {
 		return nil, err
 	}
@@ -191,9 +223,11 @@ func New(cfg Config) (*Server, error) {
 func (c *Config) check() error {
 	for name, missing := range map[string]bool{
 		"Intake": c.Intake == nil, "Calls": c.Calls == nil, "Audit": c.Audit == nil,
-		"Tools": c.Tools == nil, "Workspaces": c.Workspaces == nil, "Captures": c.Captures == nil,
-		"Daemon": c.Daemon == nil, "Log": c.Log == nil, "MaxBody": c.MaxBody <= 0,
-		"BodyDir": c.BodyDir == "", "Version": c.Version == "",
+		"Prover": c.Prover == nil,
+		"Tools":  c.Tools == nil, "Workspaces": c.Workspaces == nil, "Captures": c.Captures == nil,
+		"Daemon": c.Daemon == nil, "Record": c.Record == nil, "Rejected": c.Rejected == nil,
+		"Log": c.Log == nil, "MaxBody": c.MaxBody <= 0, "BodyDir": c.BodyDir == "",
+		"Version": c.Version == "",
 	} {
 		if missing {
 			return fmt.Errorf("create the HTTP server: %s is missing", name)
@@ -208,7 +242,8 @@ func (s *Server) Configure(c *Configured) { s.current.Store(c) }
 
 // Serve serves requests of a listener until Shutdown, and closes the listener.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(problemListener{l, s.cfg.Version}); !errors.Is(err, http.ErrServerClosed) {
+	err := s.http.Serve(problemListener{l, s.cfg.Version, s.cfg.Rejected})
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -218,6 +253,7 @@ func (s *Server) Serve(l net.Listener) error {
 // listeners. If it returns nil, nothing that the server started is running.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.cfg.Calls.Drain(ctx)
+	s.endFollowing()
 	ctx = context.WithoutCancel(ctx)
 	if s.shutdownHTTP(ctx) != nil {
 		s.stop(executor.ErrShutdown) // cancels what the remaining requests wait for
@@ -292,6 +328,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.end()
 	setHandled(r)
 	t := &responseTracker{ResponseWriter: w}
+	defer func() {
+		if t.rejected != "" {
+			s.cfg.Rejected(principal(r), t.rejected)
+		}
+	}()
 	defer s.recoverHandler(t, r)
 	r, body := withBodyDeadline(t, r)
 	defer body.drain(t, r, 2*s.cfg.MaxBody)
@@ -393,10 +434,11 @@ func (s *Server) recoverHandler(t *responseTracker, r *http.Request) {
 	s.fail(t, dray.InternalError(dray.CodeInternal, id, "the request"))
 }
 
-// responseTracker records whether a response has begun.
+// responseTracker records whether a response has begun, and whether the request was refused.
 type responseTracker struct {
 	http.ResponseWriter
-	written bool
+	written  bool
+	rejected dray.Code // the code of a request that was refused, else empty
 }
 
 func (t *responseTracker) WriteHeader(status int) {

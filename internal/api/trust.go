@@ -1,9 +1,12 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/validate"
+	"github.com/dray-dev/dray/internal/workspace"
 )
 
 // trustRequest has the hash of what the caller agrees to.
@@ -42,11 +45,11 @@ func (h *workspaces) trust(w http.ResponseWriter, r *http.Request) error {
 		v.Add("/hash", "the hash of what is trusted is required: GET this path to look at it")
 		return v.Err()
 	}
-	info, err := h.manager.Trust(r.Context(), id, req.Hash)
-	if err != nil {
-		return err
-	}
-	return reply(w, info)
+	return h.changeTrust(w, r, audit.TrustChanged{
+		Workspace: id, Action: "give", Hash: recordedText(req.Hash),
+	}, func(ctx context.Context) (workspace.Info, error) {
+		return h.manager.Trust(ctx, id, req.Hash)
+	})
 }
 
 // revokeTrust ends the trust in a workspace.
@@ -58,7 +61,24 @@ func (h *workspaces) revokeTrust(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	info, err := h.manager.Revoke(r.Context(), id)
+	return h.changeTrust(w, r, audit.TrustChanged{Workspace: id, Action: "revoke"},
+		func(ctx context.Context) (workspace.Info, error) { return h.manager.Revoke(ctx, id) })
+}
+
+// changeTrust gives or revokes trust, with an event in the audit log.
+func (h *workspaces) changeTrust(w http.ResponseWriter, r *http.Request, change audit.TrustChanged,
+	do func(context.Context) (workspace.Info, error),
+) error {
+	change.Principal = principal(r)
+	event := func(failure string) audit.Body {
+		change.Error = failure
+		return &change
+	}
+	var info workspace.Info
+	err := h.record.do(r.Context(), event, func(ctx context.Context) (err error) {
+		info, err = do(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}

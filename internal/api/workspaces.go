@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/call/eventlog"
 	"github.com/dray-dev/dray/internal/lexical"
@@ -27,6 +28,7 @@ type workspaces struct {
 	calls   *call.Registry
 	access  call.Access
 	bodies  *bodyReader
+	record  recordFunc
 }
 
 // list responds with the known workspaces that the caller may use.
@@ -86,7 +88,18 @@ func (h *workspaces) register(w http.ResponseWriter, r *http.Request) error {
 	if err := h.bodies.decode(w, r, &reg); err != nil {
 		return err
 	}
-	state, err := h.manager.Register(r.Context(), r.PathValue("name"), reg)
+	name := r.PathValue("name")
+	event := func(failure string) audit.Body {
+		return &audit.NameChanged{
+			Principal: principal(r), Name: recordedText(name), Action: "add", ID: recordedText(reg.ID),
+			Label: recordedText(reg.Label), Error: failure,
+		}
+	}
+	var state workspace.ContainerState
+	err := h.record.do(r.Context(), event, func(ctx context.Context) (err error) {
+		state, err = h.manager.Register(ctx, name, reg)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -98,7 +111,16 @@ func (h *workspaces) unregister(w http.ResponseWriter, r *http.Request) error {
 	if err := h.bodies.decodeOptional(w, r, &struct{}{}); err != nil {
 		return err
 	}
-	if err := h.manager.Unregister(r.PathValue("name")); err != nil {
+	name := r.PathValue("name")
+	event := func(failure string) audit.Body {
+		return &audit.NameChanged{
+			Principal: principal(r), Name: recordedText(name), Action: "remove", Error: failure,
+		}
+	}
+	err := h.record.do(r.Context(), event, func(context.Context) error {
+		return h.manager.Unregister(name)
+	})
+	if err != nil {
 		return err
 	}
 	return reply(w, struct{}{})
@@ -118,12 +140,28 @@ func (h *workspaces) run(action workspace.Action) handler {
 		if format := responseFormat(r, mediaJSON); format != mediaJSON {
 			return h.stream(w, r, action, id, format)
 		}
-		info, err := h.manager.Run(r.Context(), action, id, func(string, string) {})
+		info, err := h.act(r, action, id, func(string, string) {})
 		if err != nil {
 			return err
 		}
 		return reply(w, info)
 	}
+}
+
+// act performs an action, with an event in the audit log.
+func (h *workspaces) act(r *http.Request, action workspace.Action, id string,
+	progress func(phase, message string),
+) (info workspace.Info, err error) {
+	event := func(failure string) audit.Body {
+		return &audit.WorkspaceAction{
+			Principal: principal(r), Workspace: id, Action: string(action), Error: failure,
+		}
+	}
+	err = h.record.do(r.Context(), event, func(ctx context.Context) (err error) {
+		info, err = h.manager.Run(ctx, action, id, progress)
+		return err
+	})
+	return info, err
 }
 
 // parse returns the workspace of a request, which the caller may use. The body must be empty,
@@ -169,7 +207,7 @@ func (h *workspaces) stream(w http.ResponseWriter, r *http.Request, action works
 		stream: func(reader *eventlog.Reader) { stream(w, r, reader, format) },
 	}
 	defer p.end([]byte("{}")) // after a panic
-	info, err := h.manager.Run(r.Context(), action, id, p.progress)
+	info, err := h.act(r, action, id, p.progress)
 	if err != nil && p.done == nil {
 		return err
 	}

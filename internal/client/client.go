@@ -172,6 +172,9 @@ func (c *Client) sendOnce(ctx context.Context, method, path string, body any, ac
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	if call, ok := body.(Call); ok && call.IdempotencyKey != "" {
+		req.Header.Set("Idempotency-Key", call.IdempotencyKey)
+	}
 	return c.do(req)
 }
 

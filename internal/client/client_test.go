@@ -68,7 +68,7 @@ func TestProblemsKeepCodeAndHint(t *testing.T) {
 				w.WriteHeader(http.StatusNotFound)
 				_, _ = io.WriteString(w, tt.body)
 			})
-			_, err := c.Tools(t.Context())
+			_, err := c.Tools(t.Context(), "")
 			got := dray.AsError(err)
 			if got.Code != tt.want.Code || got.Message != tt.want.Message || tt.want.Hint != "" &&
 				got.Hint != tt.want.Hint {
@@ -84,7 +84,7 @@ func TestProblemsKeepCodeAndHint(t *testing.T) {
 func TestReplyKeepsUnknownMembers(t *testing.T) {
 	const body = `{"items":[{"name":"exec","later":1}],"next_cursor":""}`
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
-	reply, err := c.Tools(t.Context())
+	reply, err := c.Tools(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestRequests_NotUTF8(t *testing.T) {
 
 func TestNoDaemon(t *testing.T) {
 	c := New(filepath.Join(t.TempDir(), "none"), nil)
-	if _, err := c.Tools(t.Context()); !errors.Is(err, ErrNoDaemon) {
+	if _, err := c.Tools(t.Context(), ""); !errors.Is(err, ErrNoDaemon) {
 		t.Errorf("got %v, want ErrNoDaemon", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestNoDaemon_StaleSocket(t *testing.T) {
 	if IsListening(t.Context(), socket) {
 		t.Error("a stale socket answers")
 	}
-	if _, err := New(socket, nil).Tools(t.Context()); !errors.Is(err, ErrNoDaemon) {
+	if _, err := New(socket, nil).Tools(t.Context(), ""); !errors.Is(err, ErrNoDaemon) {
 		t.Errorf("got %v, want ErrNoDaemon", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestClientStartsTheDaemon(t *testing.T) {
 	})
 	t.Cleanup(c.Close)
 	for range 2 {
-		if _, err := c.Tools(t.Context()); err != nil {
+		if _, err := c.Tools(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,7 +146,7 @@ func TestClientStartsTheDaemon(t *testing.T) {
 func TestClient_StartFails(t *testing.T) {
 	want := errors.New("no")
 	c := New(filepath.Join(t.TempDir(), "s"), func(context.Context) error { return want })
-	if _, err := c.Tools(t.Context()); !errors.Is(err, want) {
+	if _, err := c.Tools(t.Context(), ""); !errors.Is(err, want) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func TestCancelledRequestReturnsTheCause(t *testing.T) {
 		<-arrived
 		cancel(want)
 	}()
-	if _, err := c.Tools(ctx); !errors.Is(err, want) {
+	if _, err := c.Tools(ctx, ""); !errors.Is(err, want) {
 		t.Errorf("got %v", err)
 	}
 }

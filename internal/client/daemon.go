@@ -29,8 +29,9 @@ type Status struct {
 		Queued  int `json:"queued"`
 	} `json:"calls"`
 	Audit struct {
-		Path  string      `json:"path"`
-		Error *dray.Error `json:"error"`
+		Path     string        `json:"path"`
+		Error    *dray.Error   `json:"error"`
+		Warnings []*dray.Error `json:"warnings"`
 	} `json:"audit"`
 	Engine struct {
 		Host   string      `json:"host"`
@@ -75,6 +76,28 @@ func (c *Client) Active(ctx context.Context) ([]Reply[dray.Record], error) {
 		}
 	}
 	return active, nil
+}
+
+// Prune is the body of POST /v1/audit/prune. Without a time, audit.keep decides.
+type Prune struct {
+	Before time.Time `json:"before,omitzero"`
+	DryRun bool      `json:"dry_run,omitzero"`
+}
+
+// Pruned is what was removed from the audit log, or would be.
+type Pruned struct {
+	Before    time.Time `json:"before"`
+	Events    int64     `json:"events"`
+	Calls     int64     `json:"calls"`
+	Bytes     int64     `json:"bytes"`
+	Files     int64     `json:"files"`
+	FileBytes int64     `json:"file_bytes"`
+	HeldBy    string    `json:"held_by"`
+}
+
+// Prune removes expired records of the audit log.
+func (c *Client) Prune(ctx context.Context, prune Prune) (Reply[Pruned], error) {
+	return post[Pruned](ctx, c, "/v1/audit/prune", prune)
 }
 
 // Reload is the outcome of a reload.

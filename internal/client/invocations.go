@@ -44,12 +44,20 @@ type Call struct {
 	// LocalEnv contains the caller's values of the ${localEnv:X} in the workspace's configuration.
 	LocalEnv map[string]string `json:"local_env,omitempty"`
 	Context  dray.CallContext  `json:"context,omitzero"`
+	// IdempotencyKey makes repeats of the request one call; empty for none. A call with a key goes on
+	// when its stream is closed.
+	IdempotencyKey string `json:"-"`
 }
 
-// Page is a page of a list. NextCursor is empty on the last page.
+// Page is a page of a list. NextCursor is empty on the last page; a page that is not the last one
+// may have fewer items than its limit. Unreadable lists damaged rows.
 type Page[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"next_cursor"`
+	Unreadable []struct {
+		Seq     int64  `json:"seq"`
+		Message string `json:"message"`
+	} `json:"unreadable,omitempty"`
 }
 
 // Start starts a call and returns its events. Cancelling ctx or closing the stream cancels the
@@ -105,6 +113,22 @@ func (c *Client) Invocations(ctx context.Context, filters url.Values,
 func (c *Client) ChangedFiles(ctx context.Context, filters url.Values,
 ) (Reply[Page[ChangedFile]], error) {
 	return get[Page[ChangedFile]](ctx, c, "/v1/audit/files", filters)
+}
+
+// AuditEvents returns a page of the events of the audit log, newest first. The filters are query
+// parameters.
+func (c *Client) AuditEvents(ctx context.Context, filters url.Values,
+) (Reply[Page[AuditEvent]], error) {
+	return get[Page[AuditEvent]](ctx, c, "/v1/audit/events", filters)
+}
+
+// AuditEvent is an event of the audit log. Body is an object that depends on the kind, or null.
+type AuditEvent struct {
+	Seq        int64          `json:"seq"`
+	Kind       string         `json:"kind"`
+	At         time.Time      `json:"at"`
+	Invocation string         `json:"invocation"`
+	Body       jsontext.Value `json:"body"`
 }
 
 // ChangedFile is a file that dray changed for a call. At is the end of the call.

@@ -29,7 +29,7 @@ func TestClientRefusesTheSocketOfAnotherUser(t *testing.T) {
 	}
 	socket := filepath.Join(dir, "s")
 	listenAs(t, 65534, socket)
-	_, err := New(socket, nil).Tools(t.Context())
+	_, err := New(socket, nil).Tools(t.Context(), "")
 	if dray.CodeOf(err) != dray.CodeUnauthorized {
 		t.Errorf("got %v", err)
 	}

@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -87,25 +89,48 @@ type Tool struct {
 	Name        string `json:"name"`
 	State       string `json:"state"`
 	Description string `json:"description"`
+	// Workspace declares the tool. It is empty for the tools of the daemon.
+	Workspace string `json:"workspace"`
+	// Reason is why calls of the tool are refused.
+	Reason string `json:"reason"`
 	// Environment is a kind, or {"specific": NAME}.
 	Environment  jsontext.Value `json:"environment"`
 	InputSchema  jsontext.Value `json:"input_schema"`
 	OutputSchema jsontext.Value `json:"output_schema"`
 }
 
-// Tools returns all tools.
-func (c *Client) Tools(ctx context.Context) (Reply[Page[Tool]], error) {
-	return get[Page[Tool]](ctx, c, "/v1/tools", nil)
+// Tools is a list of tools. Warnings are about workspaces whose tools cannot be called.
+type Tools struct {
+	Items    []Tool   `json:"items"`
+	Warnings []string `json:"warnings"`
 }
 
-// Tool returns the tool with the given name.
-func (c *Client) Tool(ctx context.Context, name string) (Reply[Tool], error) {
-	return get[Tool](ctx, c, "/v1/tools/"+url.PathEscape(name), nil)
+// Tools returns the tools of the daemon, and those that a workspace declares: an empty one stands
+// for all known ones.
+func (c *Client) Tools(ctx context.Context, workspace string) (Reply[Tools], error) {
+	return get[Tools](ctx, c, "/v1/tools", inWorkspace(workspace))
 }
 
-// SetToolState enables or disables the tool with the given name. action is "enable" or "disable".
-func (c *Client) SetToolState(ctx context.Context, name, action string) (Reply[Tool], error) {
-	return post[Tool](ctx, c, "/v1/tools/"+url.PathEscape(name)+"/"+action, nil)
+// Tool returns the tool with the given name, of the daemon or declared by the workspace.
+func (c *Client) Tool(ctx context.Context, name, workspace string) (Reply[Tool], error) {
+	return get[Tool](ctx, c, "/v1/tools/"+url.PathEscape(name), inWorkspace(workspace))
+}
+
+// SetToolState enables or disables a tool, as Tool finds it. action is "enable" or "disable".
+func (c *Client) SetToolState(ctx context.Context, name, action, workspace string,
+) (Reply[Tool], error) {
+	path := "/v1/tools/" + url.PathEscape(name) + "/" + action
+	if workspace != "" {
+		path += "?" + inWorkspace(workspace).Encode()
+	}
+	return post[Tool](ctx, c, path, nil)
+}
+
+func inWorkspace(folder string) url.Values {
+	if folder == "" {
+		return nil
+	}
+	return url.Values{"workspace": {folder}}
 }
 
 // Workspace is a host directory with a devcontainer configuration.
@@ -241,4 +266,34 @@ func followUp(dec *jsontext.Decoder, progress func(phase, message string),
 
 func workspacePath(workspace, action string) string {
 	return "/v1/workspaces/" + url.PathEscape(workspace) + "/" + action
+}
+
+// Checkpoint returns a signed checkpoint of the audit log.
+func (c *Client) Checkpoint(ctx context.Context) ([]byte, error) {
+	return c.getBytes(ctx, "/v1/audit/checkpoint", "text/plain")
+}
+
+// Consistency returns a checkpoint with the proof that the log extends its first old events.
+func (c *Client) Consistency(ctx context.Context, old int64) ([]byte, error) {
+	return c.getBytes(ctx, "/v1/audit/checkpoint?old="+strconv.FormatInt(old, 10), "text/plain")
+}
+
+// Receipt returns the receipt of a call, with the bodies of its events or only their hashes.
+func (c *Client) Receipt(ctx context.Context, id string, bodies bool) ([]byte, error) {
+	path := "/v1/audit/receipt/" + url.PathEscape(id) + "?body=" + strconv.FormatBool(bodies)
+	return c.getBytes(ctx, path, "application/json")
+}
+
+// getBytes requests a response whose every byte counts.
+func (c *Client) getBytes(ctx context.Context, path, accept string) ([]byte, error) {
+	resp, err := c.send(ctx, http.MethodGet, path, nil, accept)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := readAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the response of GET %s: %w", path, err)
+	}
+	return b, nil
 }

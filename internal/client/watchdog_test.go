@@ -26,7 +26,7 @@ func TestUnresponsiveDaemon(t *testing.T) {
 	defer c.Close()
 	c.slowAfter, c.probeTimeout = time.Millisecond, 10*time.Millisecond
 	c.OnSlow = func() { t.Error("a hung daemon is reported as slow") }
-	_, err = c.Tools(t.Context())
+	_, err = c.Tools(t.Context(), "")
 	if !errors.Is(err, ErrUnresponsive) || errors.Is(err, ErrNoDaemon) ||
 		!strings.Contains(dray.AsError(err).Hint, "dray stop") {
 		t.Errorf("got %v, hint %q", err, dray.AsError(err).Hint)
@@ -36,23 +36,25 @@ func TestUnresponsiveDaemon(t *testing.T) {
 // A daemon that hangs while a call runs is an error too, and a quiet call is none.
 func TestUnresponsiveDaemonOfStream(t *testing.T) {
 	var probes atomic.Int32
+	started := make(chan struct{}) // until then a slow response may be reported
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			_, _ = w.Write([]byte(`{"seq":1,"event":"state","id":"1"}` + "\n"))
 			_ = http.NewResponseController(w).Flush()
-		} else if probes.Add(1) < 4 {
+		} else if <-started; probes.Add(1) < 4 {
 			return
 		}
 		<-r.Context().Done()
 	})
-	c.slowAfter, c.probeTimeout = time.Millisecond, 100*time.Millisecond
+	c.slowAfter, c.probeTimeout = time.Millisecond, 2*time.Second
 	c.OnSlow = func() { t.Error("a quiet call is reported as slow") }
 	stream, err := c.Start(t.Context(), Call{Tool: "exec"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Close()
+	close(started)
 	if _, err := stream.Next(); !errors.Is(err, ErrUnresponsive) || IsLost(err) ||
 		!strings.Contains(dray.AsError(err).Hint, "dray stop") || probes.Load() < 4 {
 		t.Errorf("after %d checks: %v, hint %q", probes.Load(), err, dray.AsError(err).Hint)
@@ -75,7 +77,7 @@ func TestSlowResponse(t *testing.T) {
 	})
 	c.slowAfter, c.probeTimeout = time.Millisecond, time.Minute
 	c.OnSlow = func() { slow.Add(1) }
-	if _, err := c.Tools(t.Context()); err != nil {
+	if _, err := c.Tools(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	if slow.Load() != 1 {
@@ -94,7 +96,7 @@ func TestVersionMismatch(t *testing.T) {
 		slow := []string{}
 		c.OnVersionMismatch = func(version string) { slow = append(slow, version) }
 		for range 2 {
-			if _, err := c.Tools(t.Context()); err != nil {
+			if _, err := c.Tools(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
 		}
