@@ -4,7 +4,7 @@
 //
 // The event is a short, fixed phrase; variable parts are fields. No field contains possible
 // secrets: inputs, outputs, values of variables, tokens. Their names, ids or sizes are logged
-// instead.
+// instead. [Redacted] replaces those that an error contains.
 package logging
 
 import (

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -74,6 +75,21 @@ func TestLevel(t *testing.T) {
 	if got := event(t, &log); got["level"] != "warn" || got["component"] != "audit" ||
 		got["after"] != "1.5s" {
 		t.Errorf("the line is %v", got)
+	}
+}
+
+// AU-07: texts in the fields of a redacted logger have no secrets.
+func TestRedacted(t *testing.T) {
+	var log bytes.Buffer
+	logger := logging.Redacted(logging.New(&log, zapcore.InfoLevel), func(s string) string {
+		return strings.ReplaceAll(s, "secret", "***")
+	})
+	logger.With(zap.String("a", "secret")).Info("logged", zap.Error(errors.New("a secret")),
+		zap.ByteString("bytes", []byte("secret")), zap.Strings("list", []string{"x", "secret"}),
+		zap.Stringer("url", &url.URL{Path: "secret"}), zap.Int("n", 1), zap.Error(nil))
+	if text := log.String(); strings.Count(text, "***") != 5 || strings.Contains(text, "secret") ||
+		!strings.Contains(text, `"n":1`) {
+		t.Errorf("the line is %s", text)
 	}
 }
 

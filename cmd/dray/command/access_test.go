@@ -26,7 +26,7 @@ type accessDaemon struct {
 	token, other        string
 }
 
-func startAccessDaemon(t *testing.T) *accessDaemon {
+func startAccessDaemon(t *testing.T, prepare ...func(top string)) *accessDaemon {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")
@@ -40,6 +40,9 @@ func startAccessDaemon(t *testing.T) *accessDaemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(top) })
+	for _, do := range prepare {
+		do(top)
+	}
 	d := &accessDaemon{
 		t: t, state: top + "/state", socket: top + "/dray.sock", work: top + "/work", other: "another-secret-token",
 	}
@@ -262,6 +265,9 @@ func TestAccess_Users(t *testing.T) {
 		{"container without a workspace", 4711, `{"tool":"exec","container":"any","input":{"argv":["true"]}}`, "/v1/invocations", "404"},
 		{"sync of a container", 4711, `{"container":"any","paths":["/etc/passwd"]}`, "/v1/sync", "404"},
 		{"route of a foreign workspace", 4711, `{"tool":"exec","workspace":"` + foreign + `"}`, "/v1/route", "404"},
+		{"remove records", 4711, `{"before":"2026-01-01T00:00:00Z"}`, "/v1/audit/prune", "403"},
+		{"count records to remove", 4711, `{"dry_run":true}`, "/v1/audit/prune", "403"},
+		{"root removes records", 0, `{"before":"2026-01-01T00:00:00Z"}`, "/v1/audit/prune", "200"},
 		{"not a user", 4712, "", "/healthz", "000"},
 	}
 	for _, tt := range tests {

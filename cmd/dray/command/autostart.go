@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -189,6 +190,17 @@ func (l *lock) writePID() error {
 		return fmt.Errorf("write the pid: %w", err)
 	}
 	return nil
+}
+
+// holderPID returns the pid that writePID wrote. It returns 0, the pid of no process, for a file
+// without one.
+func holderPID(path string) (int, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("read the pid of the daemon: %w", err)
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid, nil
 }
 
 // lock is an exclusive lock on a file. It belongs to the open file, not to the process

@@ -113,7 +113,8 @@ func isOneLine(value string) bool {
 }
 
 func toolNames(ctx context.Context, c *client.Client) ([]string, error) {
-	reply, err := c.Tools(ctx)
+	current, _ := currentDir() // empty: the tools of all known workspaces
+	reply, err := c.Tools(ctx, nearestWorkspace(ctx, current))
 	return each(reply.Value.Items, func(t client.Tool) string {
 		return t.Name + "\t" + escapeLine(firstSentence(t.Description))
 	}), err

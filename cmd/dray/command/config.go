@@ -21,7 +21,7 @@ import (
 
 func newConfig(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Check and show the configuration"}
-	cmd.AddCommand(newConfigCheck(a), newConfigShow(a), newConfigSchema(a))
+	cmd.AddCommand(newConfigCheck(a), newConfigShow(a), newConfigSchema(a), newConfigExample(a))
 	return group(cmd)
 }
 
@@ -111,6 +111,7 @@ func checkStart(cfg *config.Config) error {
 	if tools, ok := errors.AsType[*config.InvalidError](err); ok {
 		found = tools.Diagnostics
 	}
+	found = append(found, checkRedaction(cfg)...)
 	for _, check := range []func(*config.Config) *config.Diagnostic{
 		checkRouting, checkEngine, checkSandbox,
 	} {
@@ -185,6 +186,22 @@ dray config check only.`,
 	}
 	cmd.RunE = a.run(func(context.Context, []string) error {
 		_, err := a.out.Write(config.Schema())
+		return outputError(err)
+	})
+	return cmd
+}
+
+func newConfigExample(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "example",
+		Short: "Print an annotated configuration file",
+		Long: `example prints a configuration file with every key, described and commented out: with
+its default, or with an example where it has none. As it is, it changes no setting.`,
+		Example: "  dray config example > ~/.config/dray/config.yaml",
+		Args:    noArgs,
+	}
+	cmd.RunE = a.run(func(context.Context, []string) error {
+		_, err := a.out.Write(config.Example())
 		return outputError(err)
 	})
 	return cmd

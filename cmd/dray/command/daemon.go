@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -23,6 +24,8 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/logging"
+	"github.com/dray-dev/dray/internal/redact"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/transfer"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -32,7 +35,8 @@ import (
 type daemon struct {
 	startedAt    time.Time
 	current      atomic.Pointer[generation]
-	reloading    sync.Mutex // held while a new generation is made
+	redactor     atomic.Pointer[redact.Redactor] // of what belongs to no call
+	reloading    sync.Mutex                      // held while a new generation is made
 	log          *zap.Logger
 	access       call.Access
 	admission    *admission.Controller
@@ -50,6 +54,8 @@ type daemon struct {
 	transfer     *transfer.Syncer
 	toolStates   *tool.States
 	audit        *audit.Store
+
+	stopRetention func() // nil before it runs
 }
 
 // newDaemon wires the daemon. It opens no socket, and does not connect to the engine before a call
@@ -62,7 +68,14 @@ func newDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (*daemo
 	if len(unsafe) > 0 {
 		log.Warn("unsafe elements of PATH dropped", zap.Strings("elements", unsafe))
 	}
-	d := &daemon{startedAt: time.Now(), log: log, access: call.Access{UID: os.Geteuid()}}
+	d := &daemon{startedAt: time.Now(), access: call.Access{UID: os.Geteuid()}}
+	rules, err := openRedaction(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.redactor.Store(rules.Base())
+	log = logging.Redacted(log, d.redact)
+	d.log = log
 	if err := d.openServices(ctx, cfg, log); err != nil {
 		return nil, errors.Join(err, d.close(ctx))
 	}
@@ -80,7 +93,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if err := d.openEnvironments(cfg, log); err != nil {
 		return err
 	}
-	if d.transfer, err = d.openTransfer(ctx, cfg, log); err != nil {
+	if d.transfer, err = d.openTransfer(ctx, cfg); err != nil {
 		return err
 	}
 	d.admission = admission.New(admission.Limits{
@@ -94,9 +107,14 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if err != nil {
 		return err
 	}
-	d.current.Store(first)
+	d.use(first)
+	requestKey, err := audit.LoadHMACKey(cfg.State.IdempotencyKey())
+	if err != nil {
+		return err
+	}
 	d.calls = call.NewRegistry(call.Options{
 		Executor: dray.ExecutorFunc(d.execute), Open: d.captures.OpenAuto, Log: log,
+		Claims: d.audit, RequestKey: requestKey,
 	})
 	tcp, err := tcpAccess(cfg)
 	if err != nil {
@@ -104,21 +122,65 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	}
 	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
 		Configured: first.Configured,
-		Calls:      d.calls, Audit: d.audit, Workspaces: d.workspaces, Captures: d.captures, Daemon: d,
-		Log: log, Access: d.access, TCP: tcp, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
-		Ready: d.audit.Ready, Version: thisBuild().Version,
+		Calls:      d.calls, Audit: d.audit, Prover: d.audit, Workspaces: d.workspaces,
+		Captures: d.captures, Daemon: d,
+		Record: d.audit.RecordEvent, Rejected: d.audit.CountRejection, Log: log,
+		Access: d.access, TCP: tcp, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
+		Ready: d.audit.Ready, Warnings: d.audit.Warnings, Version: thisBuild().Version,
 	})
+	if err == nil {
+		d.startRetention(ctx)
+	}
 	return err
 }
 
 func (d *daemon) openAudit(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {
+	// before the calls are marked as interrupted: their records have the files that were synced
+	completed, recoverErr := transfer.Recover(ctx, cfg.Sandbox.Root)
 	var interrupted int
-	d.audit, interrupted, err = audit.Open(ctx,
-		audit.Options{Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log})
+	d.audit, interrupted, err = audit.Open(ctx, audit.Options{
+		Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log, Recover: killRemains,
+		Redact: func(body []byte) []byte { return d.redactor.Load().Event(body) },
+		Disk:   diskMarks(cfg), Degrade: cfg.Audit.OnFailure == config.OnFailureDegrade,
+	})
 	if interrupted > 0 {
 		log.Warn("calls interrupted", zap.Int("calls", interrupted))
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if completed > 0 || recoverErr != nil {
+		log.Warn("interrupted syncs completed", zap.Int("syncs", completed), zap.Error(recoverErr))
+		d.audit.PostEvent(&audit.SyncsRecovered{Completed: completed, Error: errorText(recoverErr)})
+	}
+	return d.audit.RecordEvent(ctx, &audit.DaemonStarted{
+		Principal: d.principal(), Version: thisBuild().Version, PID: os.Getpid(), ConfigFile: cfg.File,
+		ConfigDigest: configDigest(cfg), Interrupted: interrupted,
+	})
+}
+
+// killRemains kills what is left of calls of a daemon that was killed, and returns what is known of
+// them.
+func killRemains(_ context.Context, ids []string) map[string]dray.Metadata {
+	known := map[string]dray.Metadata{}
+	for id, report := range host.KillRemains(ids) {
+		known[id] = dray.Metadata{Kill: &report}
+	}
+	return known
+}
+
+func diskMarks(cfg *config.Config) audit.DiskMarks {
+	return audit.DiskMarks{Low: cfg.Audit.DiskLow, Reserve: cfg.Audit.DiskReserve}
+}
+
+// principal returns the principal of what the daemon does by itself.
+func (d *daemon) principal() string { return fmt.Sprintf("uid:%d", d.access.UID) }
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // openCaptures opens the directory of captured output. What retention removes is logged.
@@ -168,12 +230,21 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	trust := trust.NewStore(state, cfg.Trust.Workspaces,
 		workspace.NewCompose(d.pool, state, d.engine.Env(), cfg.Devcontainer.LocalEnv))
 	d.breakers = workspace.NewBreakers(cfg.Breaker.Failures, cfg.Breaker.Open, log)
+	d.breakers.OnChange = func(c workspace.BreakerChange) {
+		d.audit.PostEvent(&audit.BreakerChanged{
+			Container: c.Container, State: string(c.State), Failures: c.Failures, Error: c.Last,
+		})
+	}
 	d.workspaces = workspace.New(workspace.Config{
 		Breakers: d.breakers,
 		Named:    namedContainers(cfg), CLI: cli, UpArgs: cfg.Devcontainer.UpArgs,
 		LocalEnv: cfg.Devcontainer.LocalEnv, State: state, UpTimeout: cfg.Devcontainer.UpTimeout,
+		Redact: d.redact,
 		Record: func(ctx context.Context, t workspace.Transition) error {
-			return d.audit.RecordEvent(ctx, audit.KindContainer, t)
+			return d.audit.RecordEvent(ctx, &audit.ContainerChanged{
+				Workspace: t.Workspace, Config: t.Config, Container: t.Container, From: string(t.From),
+				To: string(t.To), Error: t.Error,
+			})
 		},
 	}, d.engine, d.pool, trust, log)
 	d.environments = workspace.Environments{
@@ -205,6 +276,9 @@ func (d *daemon) newExecutor(cfg *config.Config) dray.Executor {
 	return d.admission.Executor(d.budgets.Executor(d.audit.Executor(call.Recorded(bounded))))
 }
 
+// redact replaces the secrets in a text that belongs to no call.
+func (d *daemon) redact(text string) string { return d.redactor.Load().Text(text) }
+
 // Serve serves requests until Shutdown.
 func (d *daemon) Serve(l net.Listener) error { return d.server.Serve(l) }
 
@@ -216,11 +290,16 @@ func (d *daemon) Shutdown(ctx context.Context) error {
 	d.admission.Close() // queued calls end
 	// a fetch of declared outputs would delay the end of a cancelled call
 	defer context.AfterFunc(ctx, d.transfer.Stop)()
-	return errors.Join(d.server.Shutdown(ctx), d.close(context.WithoutCancel(ctx)))
+	err := d.server.Shutdown(ctx)
+	d.audit.PostEvent(&audit.DaemonStopped{PID: os.Getpid(), Error: errorText(err)})
+	return errors.Join(err, d.close(context.WithoutCancel(ctx)))
 }
 
 func (d *daemon) close(ctx context.Context) error {
 	var err error
+	if d.stopRetention != nil {
+		d.stopRetention()
+	}
 	if d.workspaces != nil {
 		d.workspaces.Close()
 	}
@@ -251,9 +330,7 @@ func (d *daemon) close(ctx context.Context) error {
 const syncTimeoutMargin = 30 * time.Second
 
 // openTransfer opens the sandbox root. It fails if the root is unusable.
-func (d *daemon) openTransfer(ctx context.Context, cfg *config.Config,
-	log *zap.Logger,
-) (*transfer.Syncer, error) {
+func (d *daemon) openTransfer(ctx context.Context, cfg *config.Config) (*transfer.Syncer, error) {
 	s := cfg.Sandbox
 	return transfer.Open(ctx, transfer.Config{
 		Root: s.Root, Sources: s.Sources, Deny: s.Deny, Timeout: s.Timeout, Executable: s.Executable,
@@ -262,13 +339,6 @@ func (d *daemon) openTransfer(ctx context.Context, cfg *config.Config,
 			MaxFile: s.MaxFile, MaxTotal: s.MaxTotal, MaxFiles: s.MaxFiles, MaxDepth: s.MaxDepth,
 		},
 		Trusted: d.workspaces.Trusted,
-		OnRecovered: func(finished int, err error) {
-			if err != nil {
-				log.Warn("sync recovery failed", zap.Error(err))
-			}
-			if finished > 0 {
-				log.Info("interrupted syncs completed", zap.Int("syncs", finished))
-			}
-		},
+		Record:  d.audit.RecordSync,
 	})
 }

@@ -143,13 +143,12 @@ func (d *doctor) count(status string) (n int) {
 func (d *doctor) checkAll(ctx context.Context) {
 	d.checkConfig()
 	for _, check := range []func(context.Context){
-		d.checkDisks, d.checkAudit, d.checkDaemon, d.checkEngine,
+		d.checkDisks, d.checkAudit, d.checkDaemon, d.checkEngine, d.checkPath, d.checkCLI,
 	} {
 		bounded, cancel := context.WithTimeout(ctx, doctorTimeout)
 		check(bounded)
 		cancel()
 	}
-	d.checkCLI()
 	d.checkCgroups()
 	d.checkRoots()
 }

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/executor/agentbin"
@@ -17,12 +16,6 @@ import (
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/client"
-)
-
-// Free space of a disk below which doctor warns, and below which calls fail soon.
-const (
-	lowDisk  = 1 << 30
-	fullDisk = 32 << 20
 )
 
 func (d *doctor) checkDisks(context.Context) {
@@ -34,16 +27,15 @@ func (d *doctor) checkDisks(context.Context) {
 }
 
 func (d *doctor) checkDisk(check, dir, fix string) {
-	var fs unix.Statfs_t
-	for unix.Statfs(dir, &fs) != nil && dir != "/" {
+	space, err := diskMarks(d.cfg).Of(dir)
+	for ; err != nil && dir != "/"; space, err = diskMarks(d.cfg).Of(dir) {
 		dir = filepath.Dir(dir) // it is created later
 	}
-	free := fs.Bavail * uint64(fs.Bsize)                                   //nolint:gosec // a block size is positive
-	message := fmt.Sprintf("%s free at %s", formatBytes(int64(free)), dir) //nolint:gosec // below 2^63
-	switch {
-	case free < fullDisk:
+	message := fmt.Sprintf("%s free at %s", formatBytes(space.Free), dir)
+	switch space.Level() {
+	case audit.DiskFull:
 		d.fail(check, errors.New(message), fix)
-	case free < lowDisk:
+	case audit.DiskLow:
 		d.warn(check, fix, "%s", message)
 	default:
 		d.ok(check, "%s", message)
@@ -79,7 +71,6 @@ func (d *doctor) checkDaemon(ctx context.Context) {
 	}
 	c := client.New(d.cfg.Server.Socket, nil)
 	defer c.Close()
-	const restart = "run `dray stop`: the next command starts a daemon"
 	c.Version, c.Config = thisBuild().Version, configDigest(d.cfg)
 	c.OnVersionMismatch = func(theirs string) {
 		d.warn("daemon", restart, "it has version %s, this program %s", theirs, c.Version)
@@ -102,12 +93,27 @@ func (d *doctor) checkDaemon(ctx context.Context) {
 	if st.Engine.Error != nil {
 		d.fail("daemon", fmt.Errorf("its engine: %w", st.Engine.Error), "")
 	}
+	if engine, err := d.engine(); err == nil {
+		defer engine.Close()
+		if engine.Host() != st.Engine.Host {
+			d.warn("daemon", restart, "it uses the engine at %s, and not the one at %s (selected by %s)",
+				st.Engine.Host, engine.Host(), engine.Source())
+		}
+	}
+}
+
+// restart is the fix for a daemon that was started from another environment.
+const restart = "run `dray stop`: the next command starts a daemon"
+
+// engine returns the engine that a daemon started now would use.
+func (d *doctor) engine() (*docker.Engine, error) {
+	return docker.NewEngine(docker.EndpointConfig{
+		Host: d.cfg.Engine.Host, Context: d.cfg.Engine.Context,
+	}, docker.Options{})
 }
 
 func (d *doctor) checkEngine(ctx context.Context) {
-	engine, err := docker.NewEngine(docker.EndpointConfig{
-		Host: d.cfg.Engine.Host, Context: d.cfg.Engine.Context,
-	}, docker.Options{})
+	engine, err := d.engine()
 	if err != nil {
 		return // reported with the configuration
 	}
@@ -142,8 +148,9 @@ var oldestEngines = map[string]string{"docker": "20.10", "podman": "4.0"}
 // hole is a known way out of a container. Versions from and later, and before fixed, have it.
 type hole struct{ part, from, fixed, what string }
 
-// knownHoles are holes of container runtimes with which a container can reach the host, from the
-// security advisories of github.com/opencontainers/runc.
+// knownHoles are holes of container runtimes with which a container can reach the host. They are
+// from the advisories of github.com/opencontainers/runc: GHSA-xr7r-f8xq-vfvv (fixed in 1.1.12), and
+// GHSA-9493-h29p-rfm2, GHSA-qw9x-cqr3-wc7r and GHSA-cgrx-mc8f-2prm (1.2.8 and 1.3.3).
 var knownHoles = []hole{
 	{"runc", "0", "1.1.12", "a container can reach the host's files (CVE-2024-21626)"},
 	{"runc", "0", "1.2.8", procHoles},
@@ -177,7 +184,7 @@ func versionNumbers(version string) (numbers [3]int) {
 	return numbers
 }
 
-func (d *doctor) checkCLI() {
+func (d *doctor) checkPath(context.Context) {
 	unsafe, err := useSafePath(d.cfg)
 	if err != nil {
 		d.fail("PATH", err, "")
@@ -186,13 +193,32 @@ func (d *doctor) checkCLI() {
 		d.warn("PATH", "remove it from PATH, or take away the right of others to write to it",
 			"%q is not used: it is relative, in a workspace, or everybody may write to it", dir)
 	}
+}
+
+// oldestCLI is the oldest version of the devcontainer CLI that knows every option of dray's `up`:
+// the first one with --no-lockfile.
+const oldestCLI = "0.87.0"
+
+// checkCLI runs after checkPath, which removes unsafe elements from PATH.
+func (d *doctor) checkCLI(ctx context.Context) {
 	path, err := devcontainerCLI(d.cfg)
 	if err != nil {
 		d.warn("devcontainer CLI", "run `npm install --global @devcontainers/cli`, or set "+
 			"devcontainer.cli to its path", "not found, so no workspace can be started")
 		return
 	}
-	d.ok("devcontainer CLI", "%s", path)
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	version := strings.TrimSpace(string(out))
+	switch {
+	case err != nil:
+		d.fail("devcontainer CLI", fmt.Errorf("%s --version: %w", path, err),
+			"install Node.js 20 or later, or repeat `npm install --global @devcontainers/cli`")
+	case isOlder(version, oldestCLI):
+		d.warn("devcontainer CLI", "run `npm install --global @devcontainers/cli`",
+			"%s has version %q; workspaces need %s or later", path, version, oldestCLI)
+	default:
+		d.ok("devcontainer CLI", "%s, version %s", path, version)
+	}
 }
 
 // checkAgents checks that the agents were built into this program.

@@ -2,6 +2,8 @@ package command
 
 import (
 	"bytes"
+	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/dray-dev/dray/audit"
 )
 
 // engineOfVersion answers like an engine with these versions.
@@ -39,7 +43,7 @@ func healthy(t *testing.T) string {
 		t.Fatal(err)
 	}
 	cli := filepath.Join(t.TempDir(), "devcontainer")
-	if err := os.WriteFile(cli, []byte("#!/bin/sh\n"), 0o700); err != nil {
+	if err := os.WriteFile(cli, []byte("#!/bin/sh\necho 0.87.0\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", "/usr/bin:/bin") // doctor changes it
@@ -106,6 +110,9 @@ func TestDoctor(t *testing.T) {
 		"engine is not there": {func(t *testing.T, _ string) {
 			t.Setenv("DOCKER_HOST", "unix:///nowhere.sock")
 		}, [3]string{checkError, "engine", "(selected by DOCKER_HOST)"}},
+		"ssh host is not there": {func(t *testing.T, _ string) {
+			t.Setenv("DOCKER_HOST", "ssh://127.0.0.1:1")
+		}, [3]string{checkError, "engine", "engine at ssh://127.0.0.1:1 "}},
 		"something else answers": {func(t *testing.T, _ string) {
 			s := httptest.NewServer(http.NotFoundHandler())
 			t.Cleanup(s.Close)
@@ -124,6 +131,12 @@ func TestDoctor(t *testing.T) {
 		"no devcontainer CLI": {func(t *testing.T, _ string) {
 			t.Setenv("DRAY_DEVCONTAINER_CLI", "/nowhere/devcontainer")
 		}, [3]string{checkWarning, "devcontainer CLI", "npm install"}},
+		"devcontainer CLI fails": {func(t *testing.T, _ string) {
+			t.Setenv("DRAY_DEVCONTAINER_CLI", "/bin/false")
+		}, [3]string{checkError, "devcontainer CLI", "/bin/false --version: exit status 1"}},
+		"old devcontainer CLI": {func(t *testing.T, _ string) {
+			t.Setenv("DRAY_DEVCONTAINER_CLI", "/bin/echo") // its version is --version
+		}, [3]string{checkWarning, "devcontainer CLI", "0.87.0 or later"}},
 		"PATH": {func(t *testing.T, _ string) {
 			t.Setenv("PATH", "/usr/bin:relative")
 		}, [3]string{checkWarning, "PATH", "relative"}},
@@ -132,6 +145,23 @@ func TestDoctor(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, [3]string{checkError, "audit log", "restore a backup"}},
+		"audit log of a later version": {func(t *testing.T, state string) {
+			path := filepath.Join(state, "audit.db")
+			s, _, err := audit.Open(t.Context(), audit.Options{
+				Path: path, CapturesDir: filepath.Join(state, "captures"),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, err := sql.Open("sqlite3", path)
+			if err == nil {
+				_, err = db.ExecContext(t.Context(),
+					"INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, 1)")
+			}
+			if err := errors.Join(err, db.Close(), s.Close(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+		}, [3]string{checkError, "audit log", "run the newer dray"}},
 		"root is missing": {func(t *testing.T, _ string) {
 			t.Setenv("DRAY_HOST_ROOTS", "/nowhere/src")
 		}, [3]string{checkWarning, "host.roots", "create the directory"}},
@@ -156,6 +186,9 @@ func TestDoctor(t *testing.T) {
 				t.Skipf("no file system can be mounted here: %v", err)
 			}
 			t.Cleanup(func() { _ = syscall.Unmount(state, syscall.MNT_DETACH) })
+			if err := os.WriteFile(state+"/filler", make([]byte, 1<<20-4<<10), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}, [3]string{checkError, "state disk", "free some space"}},
 	} {
 		t.Run(name, func(t *testing.T) {

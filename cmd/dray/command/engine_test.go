@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"cmp"
 	"os"
 	"os/exec"
@@ -10,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/dray-dev/dray/internal/enginetest"
 )
 
 // wholeDaemon is the variable that selects the real daemon instead of the fake one.
@@ -18,25 +19,43 @@ const wholeDaemon = "DRAY_TEST_WHOLE_DAEMON"
 // TestEngineScripts runs the program with its real daemon and a real engine.
 func TestEngineScripts(t *testing.T) {
 	image, cli := needEngine(t)
+	engineScripts(t, image, cli)
+}
+
+// The same scripts run with Podman (RT-13).
+func TestEngineScripts_Podman(t *testing.T) {
+	image, cli := needEngine(t)
+	own := enginetest.Start(t, enginetest.Options{Podman: true, Images: []string{image, debianImage()}})
+	t.Setenv("DOCKER_HOST", own.Host())
+	engineScripts(t, image, cli)
+}
+
+func engineScripts(t *testing.T, image, cli string) {
+	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/engine",
 		Cmds: scriptCommands,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv(wholeDaemon, "1")
 			env.Setenv("DRAY_DEVCONTAINER_CLI", cli)
+			env.Setenv("DOCKER_HOST", os.Getenv("DOCKER_HOST"))
 			env.Defer(func() { removeContainers(filepath.Join(env.WorkDir, "app")) })
 			config := filepath.Join(env.WorkDir, "app", ".devcontainer", "devcontainer.json")
 			text, err := os.ReadFile(config)
 			if err != nil {
 				return err
 			}
-			if err := os.WriteFile(config, bytes.Replace(text, []byte("IMAGE"), []byte(image), 1),
-				0o600); err != nil {
+			filled := strings.NewReplacer("IMAGE", image, "DEBIAN", debianImage()).Replace(string(text))
+			if err := os.WriteFile(config, []byte(filled), 0o600); err != nil {
 				return err
 			}
 			return setUpScript(env) // its cleanup stops the daemon, before the containers are removed
 		},
 	})
+}
+
+func debianImage() string {
+	return cmp.Or(os.Getenv("DRAY_TEST_DEBIAN"), "dray-test/debian:latest")
 }
 
 // needEngine returns the image and the path of the devcontainer CLI. It fails without them: a skip

@@ -66,7 +66,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 		exitNotFound: "not_found unknown_tool container_not_found workspace_not_found " +
 			"no_devcontainer",
 		exitFailed: "forbidden_host forbidden_origin method_not_allowed conflict too_large " +
-			"unsupported_media_type sync_refused route_conflict busy budget_exceeded internal audit_unavailable " +
+			"unsupported_media_type sync_refused route_conflict idempotency_mismatch busy budget_exceeded internal audit_unavailable " +
 			"shutting_down container_unavailable container_failed engine_unavailable helper_missing " +
 			"executable_not_found not_executable bad_cwd bad_user path_invalid path_too_deep " +
 			"output_invalid limit_exceeded disk_full agent_lost transfer_failed",
@@ -169,9 +169,13 @@ func TestOutputError(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	var said bytes.Buffer
-	if code := Execute(t.Context(), []string{"version"}, nil, full, &said); code != exitFailed ||
-		!strings.Contains(said.String(), "no space left") {
-		t.Errorf("exit code %d: %s", code, said.String())
+	for _, args := range [][]string{
+		{"version"}, {"--version"}, {}, {"--help"}, {"help", "tools"}, {"tools", "lint", "--help"}, {"config"},
+	} {
+		var said bytes.Buffer
+		if code := Execute(t.Context(), args, nil, full, &said); code != exitFailed ||
+			!strings.Contains(said.String(), "no space left") {
+			t.Errorf("%q: exit code %d: %s", args, code, said.String())
+		}
 	}
 }

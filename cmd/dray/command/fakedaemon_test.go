@@ -86,7 +86,7 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 			Tools: registry, Router: routes, Environments: fakeRouteChecker{},
 			MaxTimeout: cfg.Limits.MaxTimeout, Budgets: call.NewBudgets(nil, nil),
 		}},
-		Calls: calls, Audit: store, Workspaces: fakeWorkspaces{string(cfg.State)},
+		Calls: calls, Audit: store, Prover: store, Record: store.RecordEvent, Rejected: store.CountRejection, Workspaces: fakeWorkspaces{string(cfg.State)},
 		Captures: captures, Daemon: fakeStatus{}, Log: log, MaxBody: cfg.Server.MaxBody,
 		BodyDir: string(cfg.State), Version: thisBuild().Version,
 	})
@@ -144,6 +144,8 @@ func (fakeWorkspaces) List(context.Context) ([]workspace.Info, error) {
 		ID: "w1", Folder: "/srv/a\x1b[2Jpp", State: workspace.Running, Trusted: true,
 	}, {ID: "w2", Folder: "/srv/other", State: workspace.Discovered}}, nil
 }
+
+func (fakeWorkspaces) ToolFolders() ([]string, error) { return nil, nil }
 
 func (fakeWorkspaces) Register(_ context.Context, name string, reg workspace.Registration,
 ) (workspace.ContainerState, error) {
@@ -241,5 +243,9 @@ func (fakeRouteChecker) Check(context.Context, dray.Route, dray.Invocation, bool
 type fakeStatus struct{}
 
 func (fakeStatus) Reload(context.Context, string) (api.Reload, error) { return api.Reload{}, nil }
+
+func (fakeStatus) Prune(context.Context, audit.PruneOptions) (audit.PruneReport, error) {
+	return audit.PruneReport{}, nil
+}
 
 func (fakeStatus) Status(context.Context) api.Status { return api.Status{PID: os.Getpid()} }

@@ -32,6 +32,7 @@ type callFlags struct {
 	sync                      []string
 	plan, session             string
 	labels                    []string
+	idempotencyKey            string
 }
 
 func addWorkspaceFlag(cmd *cobra.Command, value *string) {
@@ -62,6 +63,9 @@ func (f *callFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.noRewrite, "no-rewrite", false, "do not rewrite paths in text output")
 	flags.StringVar(&f.session, "session", "", "`id` of the session (default: $DRAY_SESSION_ID)")
 	flags.StringArrayVar(&f.labels, "label", nil, "record the label `K=V` with the call (repeatable)")
+	flags.StringVar(&f.idempotencyKey, "idempotency-key", "",
+		"make repeats of this command one call: a repeat with the same `key` gets the result of the "+
+			"first one, or joins it while it runs, whatever its stdin is")
 	flags.StringArrayVar(&f.sync, "sync", nil,
 		"copy this file or directory to the host when the call ends: a host or container `path`, "+
 			"relative to the working directory (repeatable)")
@@ -73,7 +77,7 @@ func (f *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value,
 	call := client.Call{
 		Tool: tool, Input: input, Container: f.container,
 		Leftovers: dray.Leftovers(f.leftovers), Sync: f.sync,
-		TimeoutSeconds: f.timeout.Seconds(),
+		TimeoutSeconds: f.timeout.Seconds(), IdempotencyKey: f.idempotencyKey,
 	}
 	if f.host {
 		call.Environment = dray.ChooseHost
@@ -89,6 +93,8 @@ func (f *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value,
 		return call, usagef("invalid value %q for --leftovers", f.leftovers).WithHint("use kill or keep")
 	case f.rewrite && f.noRewrite:
 		return call, usagef("--rewrite and --no-rewrite exclude each other")
+	case cmd.Flags().Changed("idempotency-key") && f.idempotencyKey == "":
+		return call, usagef("--idempotency-key is empty")
 	case cmd.Flags().Changed("timeout") && f.timeout <= 0:
 		return call, usagef("--timeout %s is not positive", f.timeout)
 	}

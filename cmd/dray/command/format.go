@@ -15,10 +15,16 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// table is text in columns. Cells are escaped for a terminal and never truncated.
+// table is text in columns. Cells are escaped for a terminal.
 type table struct {
 	head []string
 	rows [][]string
+	// width is the maximum width of a line: longer ones are cut. 0 is no maximum.
+	width int
+	// paint returns a cell with a colour. Nil is none.
+	paint func(column, cell string) string
+
+	widths []int // of the columns that were written; nil before the head
 }
 
 func (t *table) add(cells ...string) {
@@ -28,26 +34,47 @@ func (t *table) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// write prints the table. Without rows it prints the head.
+// write prints the rows that were added since the last write. The first one prints the head too.
 func (t *table) write(w io.Writer) error {
-	rows := append([][]string{t.head}, t.rows...)
-	widths := make([]int, len(t.head))
+	rows := t.rows
+	if t.widths == nil {
+		t.widths = make([]int, len(t.head))
+		rows = append([][]string{t.head}, rows...)
+	}
+	t.rows = nil
 	for _, row := range rows {
 		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
 		}
 	}
 	var b strings.Builder
 	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			line.WriteString(cell)
-			line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		b.WriteString(t.line(row))
 	}
 	_, err := io.WriteString(w, b.String())
 	return outputError(err)
+}
+
+// line returns a row as a line. The colour of a cell does not count towards its width.
+func (t *table) line(row []string) string {
+	var b strings.Builder
+	at, gap := 0, 0
+	for i, cell := range row {
+		if t.width > 0 {
+			cell = cut(cell, t.width-at-gap)
+		}
+		if cell != "" {
+			b.WriteString(strings.Repeat(" ", gap))
+			if t.paint == nil {
+				b.WriteString(cell)
+			} else {
+				b.WriteString(t.paint(t.head[i], cell))
+			}
+			at, gap = at+gap+utf8.RuneCountInString(cell), 0
+		}
+		gap += t.widths[i] - utf8.RuneCountInString(cell) + 2
+	}
+	return b.String() + "\n"
 }
 
 // section is a part of a description: fields under a title, a block of text, or both. A section
@@ -166,24 +193,23 @@ func unsafeInJSON(r rune) bool {
 	return r >= 0x7f && isControlRune(r) && r != utf8.RuneError
 }
 
-// timeLayouts are the forms of a time in a flag. Without an offset it is in the local time zone.
+// timeLayouts are the forms of a time in a flag. Without an offset it is in the zone of the app.
 var timeLayouts = []string{
 	time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04",
 	time.DateTime, "2006-01-02 15:04", time.DateOnly,
 }
 
-// parseTime returns the time given by a flag as RFC 3339: one of timeLayouts, or a duration before
-// now.
-func parseTime(flag, s string) (string, error) {
+// parseTime returns the time given by a flag: in one of timeLayouts, or as a duration before now.
+func (a *app) parseTime(flag, s string) (time.Time, error) {
 	if ago, ok := parseAgo(s); ok {
-		return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), nil
+		return time.Now().Add(-ago), nil
 	}
 	for _, layout := range timeLayouts {
-		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
-			return t.UTC().Format(time.RFC3339Nano), nil
+		if t, err := time.ParseInLocation(layout, s, a.zone()); err == nil {
+			return t, nil
 		}
 	}
-	return "", usagef("invalid time %q for --%s", s, flag).
+	return time.Time{}, usagef("invalid time %q for --%s", s, flag).
 		WithHint("use a duration such as 90m or 1d, or YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS in local time " +
 			"or with an offset")
 }
@@ -208,21 +234,22 @@ func parseAgo(s string) (time.Duration, bool) {
 	return total + d, err == nil && d >= 0
 }
 
-// localTime formats a time in the local time zone with its offset, to the second.
-func localTime(t time.Time) string {
+// time formats a time in the zone of the app with its offset, to the second.
+func (a *app) time(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Local().Format(time.RFC3339)
+	return t.In(a.zone()).Format(time.RFC3339)
 }
 
-// preciseTime is localTime to the nanosecond.
-func preciseTime(t time.Time) string { return t.Local().Format(time.RFC3339Nano) }
+// localTime is time in the local time zone.
+func localTime(t time.Time) string { return new(app).time(t) }
 
 // recordSections returns the description of a call: the call, its route, its input, its results.
-func recordSections(rec dray.Record) []section {
+// Times are in the given zone.
+func recordSections(rec dray.Record, zone *time.Location) []section {
 	return []section{
-		callSection(rec), routeSection(rec.Route), containerSection(rec.Metadata.Container),
+		callSection(rec, zone), routeSection(rec.Route), containerSection(rec.Metadata.Container),
 		{title: "input", text: indented(rec.Input)},
 		mappingSection(rec.Metadata.Mapping),
 		captureSection("stdout", rec.Stdout), captureSection("stderr", rec.Stderr),
@@ -233,7 +260,7 @@ func recordSections(rec dray.Record) []section {
 	}
 }
 
-func callSection(rec dray.Record) section {
+func callSection(rec dray.Record, zone *time.Location) section {
 	var s section
 	s.add("id", rec.ID)
 	s.add("tool", rec.Tool)
@@ -245,9 +272,9 @@ func callSection(rec dray.Record) section {
 	if rec.Signal != nil {
 		s.add("signal", fmt.Sprintf("%s (%d)", rec.Signal.Name, rec.Signal.Number))
 	}
-	s.add("started", preciseTime(rec.StartedAt))
+	s.add("started", rec.StartedAt.In(zone).Format(time.RFC3339Nano))
 	if rec.EndedAt != nil {
-		ended, duration := preciseTime(*rec.EndedAt), "unknown"
+		ended, duration := rec.EndedAt.In(zone).Format(time.RFC3339Nano), "unknown"
 		if rec.Reason == dray.ReasonInterrupted {
 			ended = "unknown, before " + ended
 		}

@@ -83,13 +83,18 @@ var hostileWorkspaces = []struct {
 
 func configOf(dir string) string { return dir + "/.devcontainer/devcontainer.json" }
 
-// hostileDaemon is a daemon with 8 running and 8 queued calls at most.
-type hostileDaemon struct {
+// wholeDaemonProcess is a daemon in a process of its own.
+type wholeDaemonProcess struct {
 	t      *testing.T
 	cmd    *exec.Cmd
+	state  string
+	log    *bytes.Buffer // complete when exited is closed
 	exited <-chan struct{}
 	http   *http.Client
 }
+
+// hostileDaemon is a daemon with 8 running and 8 queued calls at most.
+type hostileDaemon struct{ wholeDaemonProcess }
 
 const (
 	hostileDrain = time.Second
@@ -99,18 +104,25 @@ const (
 
 func startHostileDaemon(t *testing.T, cli string) hostileDaemon {
 	t.Helper()
+	d := startWholeDaemon(t, cli, fmt.Sprintf("limits: {concurrent: 8, queue: 8, drain: %s}\n",
+		hostileDrain))
+	return hostileDaemon{d}
+}
+
+// startWholeDaemon starts the daemon in a process of its own, with a state directory of its own.
+func startWholeDaemon(t *testing.T, cli, settings string) wholeDaemonProcess {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := filepath.Join(t.TempDir(), "state")
-	settings := filepath.Join(t.TempDir(), "config.yaml")
-	text := fmt.Sprintf("limits: {concurrent: 8, queue: 8, drain: %s}\n", hostileDrain)
-	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), self)
-	cmd.Args = []string{"dray", "serve", "--state", state, "--config", settings}
+	cmd.Args = []string{"dray", "serve", "--state", state, "--config", file}
 	cmd.Env = append(os.Environ(), wholeDaemon+"=1", "DRAY_DEVCONTAINER_CLI="+cli)
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -127,7 +139,7 @@ func startHostileDaemon(t *testing.T, cli string) hostileDaemon {
 		<-exited
 	})
 	socket := filepath.Join(state, "dray.sock")
-	d := hostileDaemon{t, cmd, exited, &http.Client{Transport: &http.Transport{
+	d := wholeDaemonProcess{t, cmd, state, &log, exited, &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
@@ -142,11 +154,11 @@ func startHostileDaemon(t *testing.T, cli string) hostileDaemon {
 	}
 }
 
-func (d hostileDaemon) post(ctx context.Context, path, body string) ([]byte, error) {
+func (d wholeDaemonProcess) post(ctx context.Context, path, body string) ([]byte, error) {
 	return d.do(ctx, http.MethodPost, path, body)
 }
 
-func (d hostileDaemon) do(ctx context.Context, method, path, body string) ([]byte, error) {
+func (d wholeDaemonProcess) do(ctx context.Context, method, path, body string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://dray"+path,
 		strings.NewReader(body))
 	if err != nil {

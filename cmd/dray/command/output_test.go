@@ -86,6 +86,26 @@ func TestProgress_ShortWait(t *testing.T) {
 	})
 }
 
+// How far a phase is, is printed on a terminal only, in one line, and after the delay.
+func TestProgress_Count(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out, file bytes.Buffer
+		terminal := newProgress(&out, time.Second)
+		terminal.terminal = true
+		other := newProgress(&file, time.Second)
+		for done := range int64(3) {
+			terminal.count("verify", "events", done, 2)
+			other.count("verify", "events", done, 2)
+			time.Sleep(600 * time.Millisecond)
+		}
+		terminal.clear()
+		other.clear()
+		if want := "dray: verify: 2 of 2 events\r\x1b[K"; out.String() != want || file.Len() > 0 {
+			t.Errorf("got %q and %q, want %q", out.String(), file.String(), want)
+		}
+	})
+}
+
 func TestProgress_LongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -149,5 +169,24 @@ func TestCompletionToFullDisk(t *testing.T) {
 		if code != exitFailed || !strings.Contains(stderr.String(), "hint: free some space") {
 			t.Errorf("%s: exit code %d: %s", shell, code, stderr.String())
 		}
+	}
+}
+
+// Lines fit the width, a cut cell ends with an ellipsis, and a colour takes no width. Rows that are
+// written later get no second head (AU-08).
+func TestTableFitsTerminal(t *testing.T) {
+	tab := table{head: []string{"ID", endColumn, "COMMAND"}, width: 24, paint: paintEnd}
+	var got strings.Builder
+	for _, end := range []string{"succeeded", "exit 1"} {
+		tab.add("1", end, "go test ./... \x1b[2J")
+		if err := tab.write(&got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "ID  END        COMMAND\n" +
+		"1   \x1b[32msucceeded\x1b[0m  go test …\n" +
+		"1   \x1b[31mexit 1\x1b[0m     go test …\n"
+	if got.String() != want {
+		t.Errorf("%q, want %q", got.String(), want)
 	}
 }

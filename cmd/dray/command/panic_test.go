@@ -58,7 +58,7 @@ func newSingleSlotDaemon(t *testing.T) *singleSlotDaemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec, err := tools.Get("exec")
+	exec, err := tools.Get(t.Context(), "exec")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,6 +65,13 @@ func (p *progress) show(phase, message string) {
 	}
 }
 
+// count prints on a terminal how far a phase is, after the initial delay.
+func (p *progress) count(phase, what string, done, total int64) {
+	if p.terminal && !time.Now().Before(p.quietUntil) {
+		p.show(phase, fmt.Sprintf("%d of %d %s", done, total, what))
+	}
+}
+
 // flush prints the pending message.
 func (p *progress) flush() {
 	p.mu.Lock()
@@ -94,11 +101,14 @@ func (p *progress) wipe() {
 	}
 }
 
-// cut truncates a line to n runes.
+// cut truncates a line to n runes. A truncated line ends with an ellipsis.
 func cut(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n || n < 1 {
+	switch {
+	case utf8.RuneCountInString(s) <= n:
 		return s
+	case n < 1:
+		return ""
+	default:
+		return string([]rune(s)[:n-1]) + "…"
 	}
-	runes := []rune(s)
-	return string(runes[:n-1]) + "…"
 }

@@ -50,7 +50,8 @@ Applied without a restart: ` + strings.Join(reloadable, ", ") + `.`,
 var reloadable = []string{
 	"limits.timeout", "limits.max_timeout", "limits.idle_timeout", "limits.grace",
 	"routing.override", "routing.fallback", "routing.plans", "tools",
-	"tool_dirs", "retry.attempts", "retry.budget",
+	"tool_dirs", "audit.keep", "audit.redact.patterns", "audit.redact.env", "retry.attempts",
+	"retry.budget",
 }
 
 // generation is what calls get from one configuration. It never changes: a reload makes a new one,
@@ -72,15 +73,31 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	declared := &projectTools{
+		read: d.workspaces.ToolsFile, daemon: tools, maxTimeout: cfg.Limits.MaxTimeout,
+	}
+	redaction, err := openRedaction(cfg)
+	if err != nil {
+		return nil, err
+	}
 	intake := &call.Intake{
-		Tools: tools, Router: rules, Access: d.access, Budgets: d.budgets,
+		Redaction: redaction, Tools: tools, ProjectTools: declared.get, Router: rules,
+		Access: d.access, Budgets: d.budgets,
 		Environments: workspace.Checker{Environments: d.environments, Breakers: d.breakers},
 		MaxTimeout:   cfg.Limits.MaxTimeout,
 	}
 	return &generation{
 		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg),
-		Configured: api.Configured{Intake: intake, Tools: tools, ConfigDigest: configDigest(cfg)},
+		Configured: api.Configured{
+			Intake: intake, Tools: tools, ProjectTools: declared.list, ConfigDigest: configDigest(cfg),
+		},
 	}, nil
+}
+
+// use makes a generation the present one.
+func (d *daemon) use(g *generation) {
+	d.current.Store(g)
+	d.redactor.Store(g.Intake.Redaction.Base())
 }
 
 func (g *generation) status() api.ConfigStatus {
@@ -90,15 +107,6 @@ func (g *generation) status() api.ConfigStatus {
 // execute runs a call with the present configuration.
 func (d *daemon) execute(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 	return d.current.Load().chain.Execute(ctx, call, sink)
-}
-
-// reloadEvent is the body of the event of a reload, which is recorded before the new configuration
-// applies.
-type reloadEvent struct {
-	Principal string   `json:"principal"`
-	Changed   []string `json:"changed"` // keys
-	Before    string   `json:"digest_before"`
-	After     string   `json:"digest_after"`
 }
 
 // Reload implements [api.Daemon].
@@ -119,14 +127,15 @@ func (d *daemon) Reload(ctx context.Context, principal string) (api.Reload, erro
 	}
 	changed := old.cfg.Changed(cfg)
 	if len(changed) > 0 {
-		event := reloadEvent{
-			Principal: principal, Changed: changed, Before: old.ConfigDigest, After: next.ConfigDigest,
+		event := &audit.ConfigReloaded{
+			Principal: principal, File: cfg.File, Changed: changed, Before: old.ConfigDigest,
+			After: next.ConfigDigest,
 		}
-		if err := d.audit.RecordEvent(ctx, audit.KindReload, event); err != nil {
+		if err := d.audit.RecordEvent(ctx, event); err != nil {
 			return api.Reload{}, err
 		}
 	}
-	d.current.Store(next)
+	d.use(next)
 	d.server.Configure(&next.Configured)
 	d.log.Info("configuration reloaded", zap.Strings("changed", changed))
 	return api.Reload{Config: next.status(), Changed: changed}, nil
@@ -160,7 +169,7 @@ func loadAgain(old *config.Config) (*config.Config, error) {
 
 // Hangup implements [service].
 func (d *daemon) Hangup(ctx context.Context) {
-	if _, err := d.Reload(ctx, fmt.Sprintf("uid:%d", d.access.UID)); err != nil {
+	if _, err := d.Reload(ctx, d.principal()); err != nil {
 		d.log.Error("configuration not reloaded", zap.Error(err))
 	}
 }

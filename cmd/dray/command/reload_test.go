@@ -41,7 +41,8 @@ func TestReload(t *testing.T) {
 		`SELECT body FROM events WHERE kind = 'reload' AND invocation = ''`).Scan(&body); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(body, `{"principal":"uid:0","changed":["routing.fallback"],"digest_before":"`) {
+	if !strings.HasPrefix(body, `{"principal":"uid:0","config_file":"`) ||
+		!strings.Contains(body, `"changed":["routing.fallback"],"digest_before":"`) {
 		t.Errorf("the event is %s", body)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
@@ -34,8 +35,8 @@ type app struct {
 	newService serviceFactory
 	// The global flags.
 	state, config string
-	// json is the flag --json.
-	json bool
+	// json is the flag --json, utc the flag --utc.
+	json, utc bool
 	// running is set when the command line has been parsed.
 	running bool
 }
@@ -43,11 +44,15 @@ type app struct {
 func execute(ctx context.Context, args []string, a *app) int {
 	root := newRoot(a) //nolint:contextcheck // cobra hands the context to the commands
 	root.SetArgs(args)
+	help := &helpWriter{Writer: a.out}
+	root.SetOut(help)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
+	switch {
+	case help.err != nil:
+		err = outputError(help.err)
+	case err == nil:
 		return exitOK
-	}
-	if !a.running || errors.As(err, new(usageError)) {
+	case !a.running || errors.As(err, new(usageError)):
 		err = usageErrorFrom(cmd, err)
 	}
 	err = commandHint(cmd, err)
@@ -56,6 +61,18 @@ func execute(ctx context.Context, args []string, a *app) int {
 		return toolExitCode(err)
 	}
 	return exitCode(err)
+}
+
+// helpWriter keeps the first error of a write: cobra ignores those of help texts.
+type helpWriter struct {
+	io.Writer
+	err error
+}
+
+func (w *helpWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.err = cmp.Or(w.err, err)
+	return n, err
 }
 
 // toolExitCodes is the annotation of commands with the exit codes of `dray exec`.
@@ -91,7 +108,6 @@ state directory, and start it if it is not running.
 	root.Flags().Bool("version", false, "print the version") // without a shorthand
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.in)
-	root.SetOut(a.out)
 	root.SetErr(a.err)
 	return group(root)
 }
@@ -110,6 +126,20 @@ func (a *app) run(
 // jsonFlag adds --json to a command.
 func (a *app) jsonFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON value")
+}
+
+// utcFlag adds --utc to a command that prints times.
+func (a *app) utcFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.utc, "utc", false,
+		"print and read times in UTC (default: the local time zone)")
+}
+
+// zone is the time zone of printed times, and of times in flags that have no offset.
+func (a *app) zone() *time.Location {
+	if a.utc {
+		return time.UTC
+	}
+	return time.Local
 }
 
 // group completes a command that only has subcommands: without one it prints its help, and for an

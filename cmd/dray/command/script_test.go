@@ -22,6 +22,11 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("DRAY_STATE", state)
 	env.Setenv("DRAY_HOST_ROOTS", env.WorkDir)
+	docs, err := filepath.Abs(filepath.FromSlash("../../../docs"))
+	if err != nil {
+		return err
+	}
+	env.Setenv("DOCS", docs)
 	env.Defer(func() { stopDaemon(state) })
 	return os.Mkdir(filepath.Join(env.WorkDir, "home"), 0o700)
 }

@@ -69,7 +69,7 @@ func lockState(cfg *config.Config) (*lock, error) {
 	if err := cfg.MakeState(); err != nil {
 		return nil, err
 	}
-	stateLock, err := tryLock(filepath.Join(string(cfg.State), daemonLock))
+	stateLock, err := lockAfterKill(filepath.Join(string(cfg.State), daemonLock))
 	if errors.Is(err, errLocked) {
 		return nil, dray.Errorf(dray.CodeConflict, "another daemon uses the state directory %s",
 			cfg.State).WithHint("commands find that daemon; for a second one use --state DIR")
@@ -82,6 +82,29 @@ func lockState(cfg *config.Config) (*lock, error) {
 		return nil, err
 	}
 	return stateLock, nil
+}
+
+// killedWait bounds how long the processes of a killed daemon may hold its lock.
+const killedWait = 5 * time.Second
+
+// lockAfterKill locks the file of a daemon. If the daemon that held the lock was killed, a process
+// that it was about to start still has the file open until its program begins: lockAfterKill waits
+// for that. It returns errLocked at once if the daemon of the lock runs.
+func lockAfterKill(path string) (*lock, error) {
+	deadline := time.Now().Add(killedWait)
+	for {
+		held, err := tryLock(path)
+		if !errors.Is(err, errLocked) || holderRuns(path) || time.Now().After(deadline) {
+			return held, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// holderRuns reports whether the process whose pid is in a lock file exists.
+func holderRuns(path string) bool {
+	pid, err := holderPID(path)
+	return err != nil || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
 // openRunner opens the service, then the socket, so that no client connects to a daemon that fails

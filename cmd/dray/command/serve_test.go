@@ -2,7 +2,12 @@ package command
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -81,4 +86,33 @@ func TestWaitIdleEndsWithTheContext(t *testing.T) {
 			t.Error("a busy daemon is idle")
 		}
 	})
+}
+
+// A daemon that was killed while it started a process has its lock until that process has its
+// program: the next daemon waits for that, and not for a daemon that runs (AU-03).
+func TestLockAfterKill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), daemonLock)
+	held, err := tryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.writePID(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockAfterKill(path); !errors.Is(err, errLocked) {
+		t.Fatalf("the lock of a daemon that runs: %v", err)
+	}
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, fmt.Appendln(nil, ended.Process.Pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, held.unlock)
+	next, err := lockAfterKill(path)
+	if err != nil {
+		t.Fatalf("the lock of a daemon that was killed: %v", err)
+	}
+	next.unlock()
 }

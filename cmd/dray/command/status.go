@@ -57,6 +57,9 @@ func (a *app) printStatus(st client.Status) error {
 	s.add("workspaces", fmt.Sprintf("%d known, %d running", st.Workspaces.Known,
 		st.Workspaces.Running))
 	s.add("audit log", withError(st.Audit.Path, st.Audit.Error))
+	for _, warning := range st.Audit.Warnings {
+		s.add("warning", warning.Message)
+	}
 	s.add("engine", withError(st.Engine.Host+" ("+st.Engine.Source+")", st.Engine.Error))
 	return writeSections(a.out, []section{s})
 }
@@ -111,12 +114,17 @@ func newCancel(a *app) *cobra.Command {
 		Use:   "cancel ID",
 		Short: "Cancel a call and wait for its end",
 		Long: `cancel cancels a call, waits until everything that it started has ended, and prints
-how it ended. A call that has ended already does not change. cancel does not start a
-daemon: if none is running, it exits with 3.`,
+how it ended. ID may be the beginning of an id, of at least 8 characters. A call that
+has ended already does not change. cancel does not start a daemon: if none is running,
+it exits with 3.`,
 		Example: "  dray ps\n  dray cancel 01980f2e-5b1c-7c3a-9d2e-0123456789ab",
 		Args:    oneArg("the id of a call", "run dray ps to find it"),
 	}, func(ctx context.Context, c *client.Client, args []string) error {
-		reply, err := c.CancelAndWait(ctx, args[0])
+		id, err := fullID(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		reply, err := c.CancelAndWait(ctx, id)
 		if dray.CodeOf(err) == dray.CodeNotFound {
 			err = dray.AsError(err).WithHint("run dray ps to find the id")
 		}
@@ -137,7 +145,10 @@ func (d *daemon) Status(ctx context.Context) api.Status {
 		Version: thisBuild().Version, PID: os.Getpid(), StartedAt: d.startedAt,
 		State: string(current.cfg.State), Socket: current.cfg.Server.Socket, Draining: d.calls.Draining(),
 		Config: current.status(),
-		Audit:  api.AuditStatus{Path: current.cfg.State.AuditDB(), Error: errorOrNil(d.audit.Ready(ctx))},
+		Audit: api.AuditStatus{
+			Path: current.cfg.State.AuditDB(), Error: errorOrNil(d.audit.Ready(ctx)),
+			Warnings: d.audit.Warnings(ctx),
+		},
 		Engine: api.EngineStatus{Host: d.engine.Host(), Source: d.engine.Source()},
 	}
 	st.Calls.Running, st.Calls.Queued = d.calls.Counts()

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,11 +94,10 @@ func openDaemonProcess(cfg *config.Config) (*daemonProcess, error) {
 	if held, err := locked(lock); err != nil || !held {
 		return nil, errors.Join(err, noDaemonError(cfg))
 	}
-	text, err := os.ReadFile(lock)
+	pid, err := holderPID(lock)
 	if err != nil {
-		return nil, fmt.Errorf("read the pid of the daemon: %w", err)
+		return nil, err
 	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 is the pid of no process
 	if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 		if hasOpen(pid, lock) {
 			return &daemonProcess{pid, fd}, nil

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -222,5 +223,24 @@ func TestTTYReader_TerminalClosed(t *testing.T) {
 	}
 	if err := k.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A terminal does not get the control codes of a tool from a receipt.
+func TestReceiptOnTerminal(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	out, err := h.dray(t, "exec", "--json", "--", "printf", `\302\2332J`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var call struct{ ID string }
+	if err := json.Unmarshal(out, &call); err != nil {
+		t.Fatal(err)
+	}
+	_, terminal := onTerminal(t, h.dray(t, "audit", "receipt", call.ID))
+	shown := readUntil(t, terminal, "")
+	if !strings.Contains(shown, `\x9b2J`) || strings.Contains(shown, "\u009b") {
+		t.Errorf("the terminal shows %q", shown)
 	}
 }

@@ -1,9 +1,12 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -19,10 +22,13 @@ func newTools(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tools [NAME]",
 		Short: "List the tools, or show one",
-		Long: `tools lists the tools with their states, or shows one with its schemas. For a tool
-with the name of a command below, write -- before it.`,
-		Example: "  dray tools\n  dray tools read_file\n  dray tools -- lint",
-		Args:    atMostOne("the name of one tool"),
+		Long: `tools lists the tools with their states, or shows one with its schemas: those of the
+daemon, and those that the project declares in .dray/tools.yaml. These are discovered
+until the workspace is trusted, and active then. For a tool with the name of a command
+below, write -- before it.`,
+		Example: "  dray tools\n  dray tools read_file\n  dray tools --workspace /home/me/app\n" +
+			"  dray tools -- lint",
+		Args: atMostOne("the name of one tool"),
 	}
 	cmd.AddCommand(newToolsLint(a),
 		newToolState(a, "enable", "Allow calls of a tool again", "enable undoes disable."),
@@ -30,13 +36,19 @@ with the name of a command below, write -- before it.`,
 			`disable denies calls of a tool; running calls go on. It holds until dray tools enable,
 also after a restart.`))
 	a.jsonFlag(cmd)
+	var folder string
+	addWorkspaceFlag(cmd, &folder)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		workspace, err := toolsWorkspace(ctx, folder)
+		if err != nil {
+			return err
+		}
 		return a.withClient(func(c *client.Client) error {
 			if len(args) == 1 {
-				reply, err := c.Tool(ctx, args[0])
+				reply, err := c.Tool(ctx, args[0], workspace)
 				return printReply(a, reply, err, a.printTool)
 			}
-			reply, err := c.Tools(ctx)
+			reply, err := c.Tools(ctx, workspace)
 			return printReply(a, reply, err, a.printTools)
 		})
 	})
@@ -53,9 +65,15 @@ change is recorded in the audit log.`,
 		Args:    oneArg("the name of a tool", "dray tools "+action+" shell"),
 	}
 	a.jsonFlag(cmd)
+	var folder string
+	addWorkspaceFlag(cmd, &folder)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		workspace, err := toolsWorkspace(ctx, folder)
+		if err != nil {
+			return err
+		}
 		return a.withClient(func(c *client.Client) error {
-			reply, err := c.SetToolState(ctx, args[0], action)
+			reply, err := c.SetToolState(ctx, args[0], action, workspace)
 			return printReply(a, reply, err, func(t client.Tool) error {
 				_, err := fmt.Fprintln(a.out, escapeLine(t.Name+": "+t.State))
 				return outputError(err)
@@ -65,14 +83,25 @@ change is recorded in the audit log.`,
 	return cmd
 }
 
+// toolsWorkspace returns the workspace whose tools a command uses: the given one, else the one that
+// contains the current directory, else "".
+func toolsWorkspace(ctx context.Context, given string) (string, error) {
+	current, err := currentDir()
+	if err != nil || given != "" {
+		return absolute(current, given), err
+	}
+	return nearestWorkspace(ctx, current), nil
+}
+
 func newToolsLint(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint FILE|DIR...",
 		Short: "Check files with tools",
 		Long: `lint checks files with lists of tools, and the files *.yaml in directories, as a daemon
-would that has them in tool_dirs. It prints each mistake with its file, line, key and fix,
-and exits with 1 if there is any. It does not use or start a daemon. Tools in the
-configuration file are checked by dray config check.`,
+would that has them in tool_dirs. A file .dray/tools.yaml is checked as the file of a
+project, whose tools run only in its container. lint prints each mistake with its file,
+line, key and fix, and exits with 1 if there is any. It does not use or start a daemon.
+Tools in the configuration file are checked by dray config check.`,
 		Example: "  dray tools lint .dray/tools.yaml\n  dray tools lint /etc/dray/tools --json",
 		Args:    atLeastOne("a file or directory", "dray tools lint .dray/tools.yaml"),
 	}
@@ -89,18 +118,50 @@ type lintReport struct {
 }
 
 func (a *app) runToolsLint(paths []string) error {
-	cfg, found := config.ReadTools(paths)
-	registry, err := tool.NewRegistry(tool.Options{})
+	report, err := lintTools(paths)
 	if err != nil {
 		return err
 	}
-	found = append(found, addTools(registry, cfg)...)
-	config.SortDiagnostics(found)
-	report := lintReport{OK: len(found) == 0, Tools: len(cfg.Tools), Mistakes: found}
 	if err := a.printLint(report); err != nil || report.OK {
 		return err
 	}
 	return exitError(exitFailed)
+}
+
+// lintTools checks files of tools. The files of projects are checked one by one: they may have the
+// same names.
+func lintTools(paths []string) (lintReport, error) {
+	var ofDaemon []string
+	report := lintReport{Mistakes: []config.Diagnostic{}}
+	registry, err := tool.NewRegistry(tool.Options{})
+	if err != nil {
+		return report, err
+	}
+	for _, path := range paths {
+		if !isProjectTools(path) {
+			ofDaemon = append(ofDaemon, path)
+			continue
+		}
+		cfg, found := config.ReadProjectToolsFile(path)
+		report.add(registry.Project("", nil), cfg, found)
+	}
+	cfg, found := config.ReadTools(ofDaemon)
+	report.add(registry, cfg, found)
+	config.SortDiagnostics(report.Mistakes)
+	report.OK = len(report.Mistakes) == 0
+	return report, nil
+}
+
+// isProjectTools reports whether a file is that of a project.
+func isProjectTools(path string) bool {
+	path, err := filepath.Abs(path)
+	return err == nil && strings.HasSuffix(path, "/"+config.ProjectTools)
+}
+
+// add adds the tools of a configuration, and the mistakes that were found in it.
+func (r *lintReport) add(registry *tool.Registry, cfg *config.Config, found []config.Diagnostic) {
+	r.Tools += len(cfg.Tools)
+	r.Mistakes = slices.Concat(r.Mistakes, found, addTools(registry, cfg))
 }
 
 func (a *app) printLint(report lintReport) error {
@@ -118,10 +179,14 @@ func (a *app) printLint(report lintReport) error {
 	return outputError(err)
 }
 
-func (a *app) printTools(page client.Page[client.Tool]) error {
+func (a *app) printTools(page client.Tools) error {
 	t := table{head: []string{"NAME", "STATE", "RUNS", "DESCRIPTION"}}
 	for _, tool := range page.Items {
-		t.add(tool.Name, tool.State, runsIn(tool), firstSentence(tool.Description))
+		t.add(tool.Name, tool.State, cmp.Or(tool.Workspace, runsIn(tool)),
+			cmp.Or(firstSentence(tool.Description), tool.Reason))
+	}
+	for _, warning := range page.Warnings {
+		fmt.Fprintln(a.err, "dray: warning: "+escapeLine(warning))
 	}
 	return t.write(a.out)
 }
@@ -139,6 +204,8 @@ func (a *app) printTool(tool client.Tool) error {
 	var head section
 	head.add("name", tool.Name)
 	head.add("state", tool.State)
+	head.add("reason", tool.Reason)
+	head.add("workspace", tool.Workspace)
 	head.add("runs", runsIn(tool))
 	head.add("about", tool.Description)
 	return writeSections(a.out, []section{

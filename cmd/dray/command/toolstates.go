@@ -34,7 +34,8 @@ func openToolStates(state config.State, log *audit.Store) (*tool.States, error) 
 			err).WithHint("correct the file, or remove it: then all tools are active")
 	}
 	return tool.NewStates(file.Disabled, func(ctx context.Context, c tool.StateChange) error {
-		if err := log.RecordEvent(ctx, audit.KindTool, c); err != nil {
+		event := &audit.ToolChanged{Principal: c.Principal, Tool: c.Tool, State: string(c.State)}
+		if err := log.RecordEvent(ctx, event); err != nil {
 			return err
 		}
 		text, err := json.Marshal(toolStates{c.Disabled})

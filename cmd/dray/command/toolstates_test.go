@@ -29,7 +29,8 @@ func TestToolStates(t *testing.T) {
 	defer db.Close()
 	var body string
 	query := "SELECT body FROM events WHERE kind = ? AND invocation = ''"
-	if err := db.QueryRowContext(t.Context(), query, audit.KindTool).Scan(&body); err != nil {
+	kind := (*audit.ToolChanged)(nil).Kind()
+	if err := db.QueryRowContext(t.Context(), query, kind).Scan(&body); err != nil {
 		t.Fatal(err)
 	}
 	if want := `{"principal":"uid:7","tool":"shell","state":"disabled"}`; body != want {

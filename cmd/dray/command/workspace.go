@@ -11,6 +11,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/workspace"
 )
 
 func newWorkspace(a *app) *cobra.Command {
@@ -91,8 +92,9 @@ func newWorkspaceUp(a *app) *cobra.Command {
 		Use:   "up [DIR]",
 		Short: "Build and start a workspace's container",
 		Long: `up builds and starts the container of a workspace, by default of the workspace
-that contains the current directory. The workspace must be trusted. Calls do this
-by themselves, but do not repeat an up that failed: up does.`,
+that contains the current directory; with several containers.NAME.config, those of
+all. The workspace must be trusted. Calls do this by themselves, but do not repeat an
+up that failed: up does.`,
 		Example: "  dray workspace trust && dray workspace up",
 	})
 }
@@ -120,14 +122,16 @@ func newWorkspaceRemove(a *app) *cobra.Command {
 		Use:   "rm [DIR]",
 		Short: "Remove a workspace's containers, not its directory",
 		Long: `rm stops and removes the containers of a workspace, all services of its compose
-project, and their anonymous volumes. The directory stays; it may be gone already.`,
+project with its networks, and their anonymous volumes. The directory stays; it may
+be gone already.`,
 	})
 }
 
-// trustFlags are the flags of `dray workspace trust`. At most one of them is set.
+// trustFlags are the flags of `dray workspace trust`. At most one of the first three is set.
 type trustFlags struct {
 	show, revoke bool
 	hash         string
+	container    string
 }
 
 func newWorkspaceTrust(a *app) *cobra.Command {
@@ -140,13 +144,22 @@ the trust covers: the files with their current content, the commands that run on
 the host, your variables that reach the container, and what has changed since the
 workspace was trusted. It does not ask for confirmation: --show only prints that,
 and --hash trusts it only if it is still what was printed. When one of the files
-changes, trust the workspace again.`,
+changes, trust the workspace again. Each containers.NAME.config is trusted by itself,
+with --container NAME.`,
 		Example: "  dray workspace trust --show ~/src/app\n" +
 			"  dray workspace trust --hash sha256:5f1c... ~/src/app\n" +
 			"  dray workspace trust --revoke ~/src/app",
 	}, func(ctx context.Context, c *client.Client, folder string) error {
-		return a.trust(ctx, c, folder, flags)
+		return a.trust(ctx, c, cmp.Or(flags.container, folder), flags)
 	})
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if flags.container != "" {
+			return noArgs(cmd, args)
+		}
+		return atMostOne("one directory")(cmd, args)
+	}
+	cmd.Flags().StringVar(&flags.container, "container", "",
+		"the configuration of this configured container")
 	cmd.Flags().BoolVar(&flags.show, "show", false,
 		"print what a trust would cover, and trust nothing")
 	cmd.Flags().BoolVar(&flags.revoke, "revoke", false, "end the trust; containers go on")
@@ -157,22 +170,22 @@ changes, trust the workspace again.`,
 }
 
 // trust trusts what it prints, or with a hash what the caller has looked at.
-func (a *app) trust(ctx context.Context, c *client.Client, folder string, flags trustFlags) error {
+func (a *app) trust(ctx context.Context, c *client.Client, id string, flags trustFlags) error {
 	if flags.revoke {
-		reply, err := c.RevokeTrust(ctx, folder)
+		reply, err := c.RevokeTrust(ctx, id)
 		return printReply(a, reply, err, func(w client.Workspace) error {
 			_, err := fmt.Fprintf(a.out, "%s is not trusted any more\n", escapeLine(w.Folder))
 			return outputError(err)
 		})
 	}
-	review, err := c.ReviewTrust(ctx, folder)
+	review, err := c.ReviewTrust(ctx, id)
 	if flags.show {
 		return printReply(a, review, err, func(client.TrustReview) error { return a.printReview(review) })
 	}
 	if err != nil {
 		return err
 	}
-	reply, err := c.Trust(ctx, folder, cmp.Or(flags.hash, review.Value.Hash))
+	reply, err := c.Trust(ctx, id, cmp.Or(flags.hash, review.Value.Hash))
 	return printReply(a, reply, err, func(w client.Workspace) error {
 		if err := a.printReview(review); err != nil {
 			return err
@@ -194,6 +207,9 @@ func (a *app) printReview(reply client.Reply[client.TrustReview]) error {
 // printWorkspace prints the state of a workspace on one line.
 func (a *app) printWorkspace(w client.Workspace) error {
 	line := fmt.Sprintf("%s is %s", escapeLine(w.Folder), escapeLine(w.State))
+	if w.State == string(workspace.Discovered) {
+		line = escapeLine(w.Folder) + " has no container"
+	}
 	if w.Container != "" {
 		line += " (container " + escapeLine(w.Container) + ")"
 	}

@@ -1,0 +1,191 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spf13/cobra"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/internal/client"
+)
+
+// reconnectPause is the wait between two attempts to reach a daemon that has exited.
+const reconnectPause = 300 * time.Millisecond
+
+func newAuditTail(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Print the latest calls, and follow them as they end",
+		Long: `tail prints the latest calls, the newest last. With --follow it goes on and prints each
+call when it ends, also after a restart of the daemon, until it is interrupted.`,
+		Example: "  dray audit tail --follow\n  dray audit tail -f --status failed --json",
+		Args:    noArgs,
+	}
+	filters := a.filterFlags(cmd, callFilters)
+	limit := cmd.Flags().IntP("limit", "n", 10, "`number` of calls to begin with, 0 to 1000")
+	follow := cmd.Flags().BoolP("follow", "f", false, "print calls as they end")
+	a.jsonFlag(cmd)
+	cmd.Flags().Lookup("json").Usage = "print one JSON value for each call"
+	a.utcFlag(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
+		query, err := filters()
+		switch {
+		case err != nil:
+			return err
+		case *limit < 0 || *limit > audit.MaxLimit:
+			return usagef("--limit %d is not between 0 and %d", *limit, audit.MaxLimit)
+		}
+		t := tail{app: a, query: query, table: a.table(callColumns...), printed: map[string]bool{}}
+		return a.withClient(func(c *client.Client) error {
+			if *follow {
+				return t.follow(ctx, c, *limit)
+			}
+			return t.latest(ctx, c, *limit, true)
+		})
+	})
+	return cmd
+}
+
+// tail prints calls line by line.
+type tail struct {
+	app   *app
+	query url.Values
+	table table
+	// printed are the ids of the calls that latest printed.
+	printed map[string]bool
+}
+
+// latest prints the latest calls, the newest last. Running ones are left out unless wanted.
+func (t *tail) latest(ctx context.Context, c *client.Client, limit int, running bool) error {
+	if limit == 0 {
+		return nil
+	}
+	var calls []dray.Record
+	out := &collectedPages{keep: func(rec dray.Record) {
+		if running || rec.EndedAt != nil {
+			calls = append(calls, rec)
+		}
+	}}
+	p := pages[dray.Record]{
+		list:  pagedList[dray.Record]{fetch: (*client.Client).Invocations},
+		query: maps.Clone(t.query), left: limit, out: out,
+	}
+	if err := p.print(ctx, c); err != nil {
+		return err
+	}
+	for _, rec := range slices.Backward(calls) {
+		t.printed[rec.ID] = true
+		line, err := json.Marshal(rec)
+		if err == nil {
+			err = t.add(rec, line)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return t.write()
+}
+
+// collectedPages passes each call of the pages to keep.
+type collectedPages struct{ keep func(dray.Record) }
+
+func (p *collectedPages) page(page client.Reply[client.Page[dray.Record]]) error {
+	for _, rec := range page.Value.Items {
+		p.keep(rec)
+	}
+	return nil
+}
+
+func (*collectedPages) end(string) error { return nil }
+
+// add adds a call to the table, or prints its line with --json.
+func (t *tail) add(rec dray.Record, line []byte) error {
+	if t.app.json {
+		return t.app.printRaw(line)
+	}
+	t.table.add(t.app.callCells(rec)...)
+	return nil
+}
+
+// write prints the calls that were added to the table.
+func (t *tail) write() error {
+	if t.app.json {
+		return nil
+	}
+	return t.table.write(t.app.out)
+}
+
+// follow prints the latest calls and then each call that ends. The stream begins before the latest
+// calls are listed, so that none is missed in between.
+func (t *tail) follow(ctx context.Context, c *client.Client, limit int) error {
+	stream, err := c.AuditFollow(ctx, t.query, 0)
+	if err != nil {
+		return err
+	}
+	if err := t.latest(ctx, c, limit, false); err != nil {
+		return errors.Join(err, stream.Close())
+	}
+	for {
+		err := t.read(stream)
+		last := stream.Seq
+		if closeErr := stream.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil {
+			return err
+		}
+		if stream, err = reconnect(ctx, c, t.query, last); err != nil {
+			return err
+		}
+	}
+}
+
+// read prints the calls of a stream until the daemon ends it.
+func (t *tail) read(stream *client.CallStream) error {
+	for {
+		rec, line, err := stream.Next()
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // the daemon has exited: it is asked again
+		case t.printed[rec.ID]:
+			delete(t.printed, rec.ID)
+			continue
+		}
+		if err := t.add(rec, line); err != nil {
+			return err
+		}
+		if err := t.write(); err != nil {
+			return err
+		}
+	}
+}
+
+// reconnect waits for a daemon and follows the calls after an event. It starts no daemon.
+func reconnect(ctx context.Context, c *client.Client, query url.Values, after int64) (
+	*client.CallStream, error,
+) {
+	for {
+		stream, err := c.AuditFollow(ctx, query, after)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err == nil:
+			return stream, nil
+		case dray.CodeOf(err) == dray.CodeInvalidRequest, dray.CodeOf(err) == dray.CodeDenied:
+			return nil, err
+		}
+		timer := time.NewTimer(reconnectPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
