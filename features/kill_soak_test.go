@@ -3,6 +3,7 @@ package features
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -24,8 +25,8 @@ var killedSyncPage = soakreport.Page{
 	Text: `Each time a process of the daemon fetched a tree of 301 files from a container, and SIGKILL
 ended it at a random moment. Then the daemon was started again. *In the sync* counts the kills
 before the response had arrived. *New* counts the times when every file was of the tree that was
-being fetched, *old* when every file was of the tree before, *mixed* all others, *left* other
-entries in the sandbox root.`,
+being fetched, *old* when every file was of the tree before, *mixed* all others, and rows of the
+audit log that do not list exactly the changed files; *left* other entries in the sandbox root.`,
 	Target:  "nothing is mixed, nothing is left",
 	Columns: []string{"environment", "kills", "in the sync", "new", "old", "mixed", "left"},
 	Key:     1, Setup: func() string { return "a container of the busybox image" },
@@ -42,7 +43,7 @@ func (c *syncKills) cells() []soakreport.Cell {
 }
 
 // A daemon that is killed during a sync leaves the old or the new tree after its next start, and
-// nothing else in the sandbox root (SY-06).
+// nothing else in the sandbox root (SY-06). The row of the sync lists what it changed (AU-11).
 func TestSoakDaemonKilledDuringSync(t *testing.T) {
 	needsEngine(t)
 	var count syncKills
@@ -52,22 +53,25 @@ func TestSoakDaemonKilledDuringSync(t *testing.T) {
 	if err := os.Mkdir(root+"/results", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := &killedSyncs{t: t, root: root, box: plainContainer(t), count: &count}
+	s := &killedSyncs{
+		daemonProcess: daemonProcess{t: t, root: root}, box: plainContainer(t), count: &count,
+	}
 	writeFiles(t, root, map[string]string{"config.yaml": fmt.Sprintf(
 		"containers: {box: {id: %s}}\nsandbox: {root: %s/results}\n", s.box, root)})
 	s.start()
 	defer s.kill()
 	s.write(0)
 	begun := time.Now()
-	if err := s.sync(t.Context()); err != nil {
+	if err := s.sync(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	s.took = time.Since(begun)
 	for version := range soakreport.Count(100, 4) {
 		s.write(version + 1)
-		s.killDuringSync(r)
+		s.killDuringSync(r, version+1)
 		s.start()
 		s.check(version + 1)
+		s.checkRow(version + 1)
 	}
 	if count.during == 0 {
 		t.Error("no kill came before the response: the test shows nothing")
@@ -75,16 +79,22 @@ func TestSoakDaemonKilledDuringSync(t *testing.T) {
 }
 
 type killedSyncs struct {
-	t         *testing.T
-	root, box string
-	daemon    *exec.Cmd
-	count     *syncKills
-	took      time.Duration // of a sync
-	current   int           // the version in the sandbox root
+	daemonProcess
+	box     string
+	count   *syncKills
+	took    time.Duration // of a sync
+	current int           // the version in the sandbox root
 }
 
-// start starts the daemon as a process and waits until it responds.
-func (s *killedSyncs) start() {
+// daemonProcess is a daemon in a process of its own, with root/config.yaml and root/state.
+type daemonProcess struct {
+	t      *testing.T
+	root   string
+	daemon *exec.Cmd
+}
+
+// start starts the daemon and waits until it responds.
+func (s *daemonProcess) start() {
 	s.t.Helper()
 	var log bytes.Buffer
 	s.daemon = exec.Command("/proc/self/exe", "serve", "--state", s.root+"/state", "--config",
@@ -108,12 +118,12 @@ func (s *killedSyncs) start() {
 	}
 }
 
-func (s *killedSyncs) kill() {
+func (s *daemonProcess) kill() {
 	_ = s.daemon.Process.Kill()
 	_ = s.daemon.Wait() // it was killed
 }
 
-func (s *killedSyncs) request(ctx context.Context, method, path string, body any) (int, error) {
+func (s *daemonProcess) request(ctx context.Context, method, path string, body any) (int, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return 0, err
@@ -132,8 +142,11 @@ func (s *killedSyncs) request(ctx context.Context, method, path string, body any
 	return resp.StatusCode, resp.Body.Close()
 }
 
-func (s *killedSyncs) sync(ctx context.Context) error {
-	body := map[string]any{"container": "box", "paths": []string{"/tmp/tree"}}
+func (s *killedSyncs) sync(ctx context.Context, version int) error {
+	body := map[string]any{
+		"container": "box", "paths": []string{"/tmp/tree"},
+		"context": map[string]any{"session_id": fmt.Sprint(version)},
+	}
 	status, err := s.request(ctx, http.MethodPost, "/v1/sync", body)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("status %d", status)
@@ -152,10 +165,10 @@ func (s *killedSyncs) write(version int) {
 }
 
 // killDuringSync starts a sync and kills the daemon while it runs.
-func (s *killedSyncs) killDuringSync(r *rand.Rand) {
+func (s *killedSyncs) killDuringSync(r *rand.Rand, version int) {
 	s.t.Helper()
 	ended := make(chan error, 1)
-	go func() { ended <- s.sync(s.t.Context()) }()
+	go func() { ended <- s.sync(s.t.Context(), version) }()
 	delay := time.NewTimer(time.Duration(r.Int64N(int64(s.took) * 5 / 4)))
 	defer delay.Stop()
 	<-delay.C
@@ -200,5 +213,27 @@ func (s *killedSyncs) check(version int) {
 	default:
 		s.count.mixed++
 		s.t.Errorf("files by version, %d or %d expected: %v", s.current, version, found)
+	}
+}
+
+// checkRow checks that the row of a sync lists every file that it has changed, or none.
+func (s *killedSyncs) checkRow(version int) {
+	s.t.Helper()
+	log, err := sql.Open("sqlite3", "file:"+s.root+"/state/audit.db?mode=ro&_busy_timeout=5000")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	want, listed := 0, 0
+	if s.current == version {
+		want = 301
+	}
+	err = log.QueryRowContext(s.t.Context(), `SELECT count(path) FROM invocations
+		LEFT JOIN changed_files ON changed_files.seq = ended_seq WHERE session_id = ?`, fmt.Sprint(version)).
+		Scan(&listed)
+	if err != nil || listed != want {
+		s.count.mixed++
+		s.t.Errorf("the row of version %d lists %d changed files, %d were changed (%v)", version, listed,
+			want, err)
 	}
 }
