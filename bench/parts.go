@@ -11,13 +11,16 @@ import (
 const (
 	partCalls    = "calls"
 	partParallel = "parallel"
+	partAudit    = "audit"
 	partStream   = "stream"
 	partMemory   = "memory"
 	partKill     = "kill"
 	partSync     = "sync"
 )
 
-var partNames = []string{partCalls, partParallel, partStream, partMemory, partKill, partSync}
+var partNames = []string{
+	partCalls, partParallel, partAudit, partStream, partMemory, partKill, partSync,
+}
 
 // measurements are all that a run measured. What was not measured is empty.
 type measurements struct {
@@ -44,6 +47,11 @@ func (m *measurements) measure(ctx context.Context, b *testbed, part string) (er
 		}
 	case partParallel:
 		err = m.runs.measureCalls(ctx, m.methods, parallelLoads, fewer)
+	case partAudit:
+		var methods []method
+		if methods, err = newAuditMethods(ctx, b); err == nil {
+			err = m.runs.measureCalls(ctx, methods, auditLoads, m.rounds)
+		}
 	case partStream:
 		m.streams = newStreamRuns(b)
 		if err = measureStreams(ctx, m.streams, fewer); err == nil {

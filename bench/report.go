@@ -65,6 +65,9 @@ func page(m *measurements, verdicts []verdict) string {
 	for _, l := range append([]load{manyCallers}, parallelLoads...) {
 		section(fmt.Sprintf("%s, %d callers at once", l.command.name, l.callers), rateTable(m, l))
 	}
+	for _, l := range auditLoads {
+		section(fmt.Sprintf("The audit log, callers at once: %d", l.callers), auditTable(m, l))
+	}
 	section("2 GB of stdout", streamTable(m.streams))
 	section("Another call beside it", interferenceTable(m.beside))
 	section("Memory", memoryTable(m.memory))

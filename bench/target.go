@@ -59,6 +59,7 @@ func targets() []target {
 	at32 := func(method string) value { return p50Of(manyCallers, method) }
 	rate32 := func(method string) value { return rateOf(manyCallers, method) }
 	rate256 := func(method string) value { return rateOf(parallelLoads[1], method) }
+	rate128 := func(method string) value { return rateOf(auditLoads[2], method) }
 	host := p50(methodHost)
 	return []target{
 		{
@@ -119,6 +120,14 @@ func targets() []target {
 		{
 			text: "256 at once of `sleep 0.05; echo` over HTTP, calls/s, over os/exec's", limit: 0.6,
 			atLeast: true, value: over(rate256(methodHTTP), rate256(methodHost)),
+		},
+		{
+			text:  "128 at once with the audit log on disk, calls/s, over the same in memory",
+			limit: 0.8, atLeast: true, value: over(rate128(methodLogOnDisk), rate128(methodLogInMemory)),
+		},
+		{
+			text:  "128 at once with the audit log on disk, calls/s, over the same without a log",
+			limit: 0.7, atLeast: true, value: over(rate128(methodLogOnDisk), rate128(methodUnrecorded)),
 		},
 		{
 			text:  "2 GB of stdout, socket, over 1 GB/s or 60 % of a host pipe's rate, the lesser",
