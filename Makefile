@@ -53,7 +53,7 @@ soak: ready ## Everything that needs long, at published counts; writes docs/evid
 ##@ Keep
 
 .PHONY: setup
-setup: ## Get this machine ready: compiler, engine, devcontainer CLI, images, Robot Framework, schemathesis
+setup: ## Get this machine ready: compiler, engines, devcontainer CLI, images, Robot Framework, schemathesis
 	@scripts/setup
 
 .PHONY: install
