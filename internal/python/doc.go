@@ -1,0 +1,43 @@
+// Package python runs the tool python: sessions whose globals stay between calls.
+//
+// A session is one worker process of a [Runtime]: CPython in the container of the call, or Pyodide
+// in a Deno process on the host. [Sessions] finds the session of a call, waits for a slot, starts
+// the worker, and makes the call look like a process: [Run] is a [dray.Process], so stdin, output,
+// capture, limits, timeouts and cancelling are those of every other tool (package executor).
+//
+//	internal/tool    the tool python: input, output, schema
+//	internal/python  Sessions: keys, slots, queue, idle sessions, lost state
+//	                 conn: frames to and from a worker, checks of everything that comes back
+//	                 Runtime: starts workers          container | pyodide
+//	  source/        the Python of both runtimes, and what is of one alone
+//
+// # Frames
+//
+// The daemon writes frames to the stdin of the worker process and reads frames from its stdout; its
+// stderr is text for the daemon's log. A frame is
+//
+//	length      uint32, big endian: the bytes that follow, 13 to 13 + 1 MiB
+//	type        byte
+//	generation  uint32: of the worker, from the first frame
+//	request     uint32: counts the calls of the worker from 1; 0 is no call
+//	sequence    uint32: counts the frames of one direction from 0
+//	body        length - 13 bytes
+//
+// A frame that is malformed, too long, out of order or of another request kills the worker. Bodies
+// longer than 1 MiB are sent as several frames, of which the last has the upper-case type.
+//
+//	to the worker    q Q  the request, JSON
+//	                 i I  stdin; I is its end
+//	                 x    interrupt: SIGINT for the code that runs
+//	                 f F  files to stage, as a tree (executor/files/tree)
+//	                 b B  the result of a brokered call, JSON
+//	from the worker  H    hello, JSON; the worker is ready
+//	                 o e  stdout and stderr
+//	                 c C  a brokered call, JSON
+//	                 t T  files that changed, as a tree
+//	                 r R  the reply, JSON; the request has ended
+//
+// User code shares the process with the worker's code in both runtimes, so it can forge frames. A
+// forged frame can say no more than a hostile result could: the daemon checks every reply as if
+// user code had written it.
+package python

@@ -1,0 +1,163 @@
+package python
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// The names of the runtimes.
+const (
+	RuntimeContainer = "container"
+	RuntimePyodide   = "pyodide"
+)
+
+// Runtime starts workers. It is safe for concurrent use.
+type Runtime interface {
+	Name() string
+	Capabilities() Capabilities
+	// Start starts a worker and returns once its hello was checked. It fails with helper_missing, with
+	// a hint, if a program that it needs is missing, else with the codes of [dray.Environment]. If ctx
+	// ends first, nothing is left of the worker.
+	Start(ctx context.Context, spec WorkerSpec) (Worker, error)
+}
+
+// Capabilities is what a runtime can do. They are published in the description of the tool and by
+// operation status. A request that needs what is missing is refused with unsupported.
+type Capabilities struct {
+	// Transactional says that files are changed when a run ends well, and not at all otherwise.
+	Transactional bool `json:"transactional"`
+	// ReadOnly says that read_only is supported, Permissions that narrower permissions are.
+	ReadOnly    bool `json:"read_only"`
+	Permissions bool `json:"permissions"`
+	// InterruptKeepsState says that an interrupted session keeps its globals.
+	InterruptKeepsState bool `json:"interrupt_keeps_state"`
+	// Modules says that `python -m` works, Prepare that operation prepare does.
+	Modules bool `json:"modules"`
+	Prepare bool `json:"prepare"`
+	// Broker says that `import dray` has read_text_file, fetch and call_tool.
+	Broker bool `json:"broker"`
+	// MemoryLimit and CPULimit say that the budgets are enforced.
+	MemoryLimit bool `json:"memory_limit"`
+	CPULimit    bool `json:"cpu_limit"`
+}
+
+// WorkerSpec is a worker to start.
+type WorkerSpec struct {
+	// Environment is where the files of the session are, and where the container runtime runs.
+	Environment dray.Environment
+	// Executable is the interpreter in the environment: absolute, or empty for python3 of the PATH.
+	Executable string
+	// Generation counts the workers of the session from 1.
+	Generation uint32
+	// Memory is the budget of the worker in bytes. Zero is none.
+	Memory int64
+	// Permissions are those of the session. Nil are those of the environment.
+	Permissions *Permissions
+}
+
+// Worker is one process of a session. It runs one request at a time.
+type Worker interface {
+	// Hello is what the worker said when it was ready.
+	Hello() Hello
+	// Execute starts a request. It fails if the worker has ended or runs one already.
+	Execute(req Request, files dray.Files) (Execution, error)
+	// Kill ends the worker with all its processes. It does not block.
+	Kill()
+	// Done is closed when the process and its descendants are gone. Exit is then how it ended.
+	Done() <-chan struct{}
+	Exit() (dray.Exit, error)
+}
+
+// Execution is a request that runs.
+type Execution interface {
+	// Stdin is the stdin of the code. Output is what it writes; both streams are read to their ends,
+	// which come before the reply.
+	Stdin() io.WriteCloser
+	Output(stream dray.Stream) io.Reader
+	// Interrupt raises KeyboardInterrupt in the code. It does not block.
+	Interrupt()
+	// Done is closed when the request has ended, by its reply or with the worker. Reply is then the
+	// checked reply; an error says that there is none, and the worker has ended.
+	Done() <-chan struct{}
+	Reply() (Reply, error)
+}
+
+// Hello is what a worker says of itself, checked.
+type Hello struct {
+	Python     string `json:"python"` // "3.11.2"
+	Executable string `json:"executable"`
+	Prefix     string `json:"prefix"`
+	// StartMS is how long the worker took to be ready; the daemon measures it.
+	StartMS float64 `json:"-"`
+}
+
+// State is whether a request uses the globals of the session.
+type State string
+
+// The states. Fresh globals are dropped after the call; loaded modules stay.
+const (
+	Persistent State = "persistent"
+	Fresh      State = "fresh"
+)
+
+// Request is one run of code, as the worker gets it.
+type Request struct {
+	// Code is source text, File the absolute path of a file in the environment, and Module the name of
+	// a module: one of them is set. Name is what tracebacks call Code.
+	Code   string `json:"code,omitempty"`
+	File   string `json:"file,omitempty"`
+	Module string `json:"module,omitempty"`
+	Name   string `json:"name,omitempty"`
+	// Argv is sys.argv without its first element. Main makes the code a program: __name__ is
+	// "__main__" in globals of its own.
+	Argv []string `json:"argv"`
+	// Inputs are variables that the code gets, Globals the names of those to return.
+	Inputs  map[string]json.RawMessage `json:"inputs,omitempty"`
+	Globals []string                   `json:"globals,omitempty"`
+	State   State                      `json:"state"`
+	// Cwd is absolute, in the environment. Env are variables for this call.
+	Cwd string            `json:"cwd"`
+	Env map[string]string `json:"env,omitempty"`
+	// CPU is the budget of processor time. Zero is none.
+	CPU      time.Duration `json:"cpu_ns,omitempty"`
+	ReadOnly bool          `json:"read_only,omitempty"`
+}
+
+// Reply is how a request ended, after [checkReply].
+type Reply struct {
+	OK   bool `json:"ok"`
+	Code int  `json:"code"`
+	// Value and Globals are JSON or tagged values, within the limits of PY-05.
+	Value   json.RawMessage            `json:"value,omitempty"`
+	Globals map[string]json.RawMessage `json:"globals,omitempty"`
+	// Missing are the names in Request.Globals that have no value.
+	Missing []string `json:"missing,omitempty"`
+	Error   *Failure `json:"error,omitempty"`
+	Usage   Usage    `json:"usage"`
+}
+
+// Failure is an exception, or why the code was not run.
+type Failure struct {
+	// Code is a code of the closed list, of python (PY-05, PY-12), or empty for an exception.
+	Code      string `json:"code,omitempty"`
+	Message   string `json:"message"`
+	Traceback string `json:"traceback,omitempty"`
+}
+
+// Usage is what a call used. The worker says it, so it is information and no measurement.
+type Usage struct {
+	WallMS      float64 `json:"wall_ms"`
+	CPUMS       float64 `json:"cpu_ms"`
+	MemoryBytes int64   `json:"memory_bytes"`
+}
+
+// Permissions are what the code of a session may reach (PY-19). The zero value is nothing.
+type Permissions struct {
+	FS      string   `json:"fs"` // "none", "read" or "write"
+	Network []string `json:"network"`
+	Env     []string `json:"env"`
+}
