@@ -56,6 +56,7 @@ const (
 	CodeDiskFull             Code = "disk_full"
 	CodeAgentLost            Code = "agent_lost"
 	CodeTransferFailed       Code = "transfer_failed"
+	CodeUnsupported          Code = "unsupported"
 )
 
 // Error is an error that a caller sees. Message is what happened and Hint what to do next, for

@@ -325,7 +325,7 @@ func reasonForCode(code Code) Reason {
 	case CodeDenied, CodeWorkspaceUntrusted, CodeApprovalRequired:
 		return ReasonDenied
 	case CodeInvalidRequest, CodeInvalidInput, CodePathInvalid, CodePathTooDeep, CodeRouteConflict,
-		CodeUnknownTool, CodeSyncRefused, CodeConflict:
+		CodeUnknownTool, CodeSyncRefused, CodeConflict, CodeUnsupported:
 		return ReasonInvalid
 	default:
 		return ReasonUnavailable

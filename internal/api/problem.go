@@ -71,6 +71,7 @@ var statusByCode = map[dray.Code]int{
 	dray.CodeDiskFull:             http.StatusInsufficientStorage,
 	dray.CodeTransferFailed:       http.StatusUnprocessableEntity,
 	dray.CodeLimitExceeded:        http.StatusUnprocessableEntity,
+	dray.CodeUnsupported:          http.StatusUnprocessableEntity,
 }
 
 // statusOf returns the HTTP status of a code: 500 for one that is not in the table.

@@ -69,7 +69,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 			"unsupported_media_type sync_refused route_conflict idempotency_mismatch busy budget_exceeded internal audit_unavailable " +
 			"shutting_down container_unavailable container_failed engine_unavailable helper_missing " +
 			"executable_not_found not_executable bad_cwd bad_user path_invalid path_too_deep " +
-			"output_invalid limit_exceeded disk_full agent_lost transfer_failed",
+			"output_invalid limit_exceeded disk_full agent_lost transfer_failed unsupported",
 	}
 	want := map[string]int{}
 	for exit, codes := range byExitCode {
