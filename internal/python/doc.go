@@ -23,8 +23,15 @@
 //	sequence    uint32: counts the frames of one direction from 0
 //	body        length - 13 bytes
 //
-// A frame that is malformed, too long, out of order or of another request kills the worker. Bodies
-// longer than 1 MiB are sent as several frames, of which the last has the upper-case type.
+// A frame that is malformed, too long, out of order or of another request kills the worker, and so
+// does a byte while no request runs. Bodies longer than 1 MiB are sent as several frames, of which
+// the last has the upper-case type. Only the last frame of t, c and r may be without a body.
+//
+// The daemon sends q and f frames of a request, then the others in any order. Frames of a request
+// that has ended may still arrive: the worker drops them. A reply has at most 9 MiB, of which the
+// value has 4 MiB and the globals together 4 MiB; a brokered call has 4 MiB, a hello 64 KiB.
+// In a value "$type" is the first member of a tagged value, and of nothing else. The text of an
+// error has 64 KiB at most, its traceback 512 KiB.
 //
 //	to the worker    q Q  the request, JSON
 //	                 i I  stdin; I is its end

@@ -1,0 +1,141 @@
+package python
+
+import (
+	"io"
+
+	"github.com/dray-dev/dray"
+)
+
+// execution is a request that runs on a conn. It implements [Execution].
+type execution struct {
+	conn    *conn
+	request uint32
+	globals []string // that the reply may have
+
+	stdin          *bodyWriter
+	stdout, stderr pipe
+	changed        pipe // the tree of files that changed
+	changedEnded   bool
+	call           assembly
+	answer         assembly // the reply as it arrives
+
+	done  chan struct{} // closed when reply and err are set
+	reply Reply
+	err   error
+}
+
+// pipe passes on what the worker writes. A write blocks until its bytes are read, so a slow reader
+// stops the worker.
+type pipe struct {
+	r *io.PipeReader
+	w *io.PipeWriter
+}
+
+func newPipe() pipe {
+	r, w := io.Pipe()
+	return pipe{r, w}
+}
+
+func newExecution(c *conn, request uint32, globals []string) *execution {
+	e := &execution{
+		conn: c, request: request, globals: globals,
+		stdout: newPipe(), stderr: newPipe(), changed: newPipe(),
+		call: assembly{limit: maxCall}, answer: assembly{limit: maxReply},
+		done: make(chan struct{}),
+	}
+	e.stdin = &bodyWriter{execution: e, part: kindStdin, last: kindStdinEnd, size: maxStdin}
+	return e
+}
+
+// end sets the result. Its caller has detached the execution from the conn.
+func (e *execution) end(reply Reply, err error) {
+	e.reply, e.err = reply, err
+	_ = e.changed.w.CloseWithError(io.ErrUnexpectedEOF) // no effect after the last frame
+	_ = e.stdout.w.Close()
+	_ = e.stderr.w.Close()
+	close(e.done)
+}
+
+// Stdin returns the stdin of the code. Write blocks until the bytes are written to the worker, and
+// fails with io.ErrClosedPipe after the end of the request.
+func (e *execution) Stdin() io.WriteCloser { return e.stdin }
+
+// Output returns what the code writes to a stream.
+func (e *execution) Output(stream dray.Stream) io.Reader {
+	if stream == dray.Stderr {
+		return e.stderr.r
+	}
+	return e.stdout.r
+}
+
+// Interrupt raises KeyboardInterrupt in the code. It does not block.
+func (e *execution) Interrupt() {
+	e.conn.out.interrupt(message{request: e.request, last: kindInterrupt, until: e.done})
+}
+
+// Done is closed when the request has ended.
+func (e *execution) Done() <-chan struct{} { return e.done }
+
+// Reply returns the checked reply after Done.
+func (e *execution) Reply() (Reply, error) { return e.reply, e.err }
+
+// stagedFiles returns a writer of the files to stage, as a tree. Close sends their end.
+func (e *execution) stagedFiles() io.WriteCloser {
+	return &bodyWriter{execution: e, part: kindFiles, last: kindFilesEnd, size: maxBody}
+}
+
+// changedFiles returns the files that changed, as a tree. It ends with io.ErrUnexpectedEOF if the
+// request ends before the tree does. If conn.receivesFiles is set it must be read to its end, or
+// closed, which drops the rest.
+func (e *execution) changedFiles() io.ReadCloser { return e.changed.r }
+
+// answerCall sends the result of a brokered call. It does not block, and does nothing after the end
+// of the request.
+func (e *execution) answerCall(body []byte) {
+	e.conn.out.add(message{
+		request: e.request, part: kindResult, last: kindResultEnd, body: body, until: e.done,
+	})
+}
+
+// receiveFiles receives a part of the files that changed.
+func (e *execution) receiveFiles(h header) error {
+	if !e.conn.receivesFiles || e.changedEnded {
+		return protocolError("it sent files unexpectedly")
+	}
+	err := e.conn.frames.copyTo(e.changed.w, h.body)
+	if h.kind == kindChangedEnd && err == nil {
+		e.changedEnded = true
+		_ = e.changed.w.Close()
+	}
+	return err
+}
+
+// receiveCall receives a part of a brokered call.
+func (e *execution) receiveCall(h header) error {
+	if e.conn.onCall == nil {
+		return protocolError("it made a call, which this runtime does not support")
+	}
+	if err := e.call.add(e.conn.frames, h); err != nil {
+		return err
+	}
+	if h.kind == kindCallEnd {
+		e.conn.onCall(e, e.call.take())
+	}
+	return nil
+}
+
+// receiveReply receives a part of the reply. The last one ends the request.
+func (e *execution) receiveReply(h header) error {
+	if err := e.answer.add(e.conn.frames, h); err != nil {
+		return err
+	}
+	if h.kind != kindReplyEnd {
+		return nil
+	}
+	reply, err := checkReply(e.answer.take(), e.globals)
+	if err != nil {
+		return err
+	}
+	e.conn.finish(e, reply)
+	return nil
+}
