@@ -1,0 +1,405 @@
+"""Runs the requests of a session and restores what a request may change (PY-04, PY-28).
+
+Both runtimes use this file. It needs no processes and no threads. A runtime passes an object with
+
+    arm(), disarm()       from arm to disarm KeyboardInterrupt may be raised, by SIGINT or otherwise
+    async drive(coro)     runs a coroutine of user code to its end and returns its result
+    streams()             the (stdin, stdout, stderr) of the request
+    usage()               (milliseconds of processor time so far, peak of memory in bytes)
+    modules               whether `python -m` works
+
+The sources of dray are compiled with file names that start with OURS. Tracebacks leave their frames
+out.
+"""
+
+import _ast
+import collections
+import json
+import linecache
+import os
+import sys
+import time
+import traceback
+import types
+
+from _dray_values import MAX_BYTES, TooLarge, class_name, clean, to_json
+
+OURS = "<dray "
+TEXT = 64 << 10  # characters of a traceback
+MESSAGE = 8 << 10
+SLOT = "__dray_value__"  # the last expression is assigned to this global
+AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+ONLY_AST = 0x400
+COROUTINE = 0x80  # inspect.CO_COROUTINE
+
+decode = json.JSONDecoder().decode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Refusal(Exception):
+    """A request is not run. It has the exit code, a code of the closed list, and a message."""
+
+    def __init__(self, exit_code, code, message):
+        super().__init__(message)
+        self.exit_code, self.code, self.message = exit_code, code, message
+
+
+class Sources:
+    """Registers the code of requests, so that tracebacks have its lines. The last 200 are kept."""
+
+    def __init__(self):
+        self.names = collections.deque()
+        self.count = 0
+
+    def add(self, name, text):
+        self.count += 1
+        name = name or "<code>"
+        if name in linecache.cache:  # functions of an earlier call have it
+            name = name[:-1] + " %d>" % self.count if name.endswith(">") else name
+        linecache.cache[name] = len(text), None, text.splitlines(True), name
+        self.names.append(name)
+        if len(self.names) > 200:
+            linecache.cache.pop(self.names.popleft(), None)
+        return name
+
+
+class Session:
+    """The state of one worker."""
+
+    def __init__(self, runtime):
+        self.runtime = runtime
+        self.sources = Sources()
+        self.main = _new_main()
+        self.path = list(sys.path)
+        self.environ = _environ()
+        self.limit = sys.getrecursionlimit()
+
+    async def run(self, request):
+        """Runs a request, which is decoded JSON, and returns its reply as JSON text.
+
+        Only what user code raises in its own threads or in a process that it forks leaves it.
+        """
+        wall, (cpu, _) = time.perf_counter(), self.runtime.usage()
+        run = _Run(self, request)
+        await run.execute()
+        while True:  # an interrupt may still be on its way
+            try:
+                self.runtime.disarm()
+                self.leave()
+                break
+            except KeyboardInterrupt:
+                pass
+        cpu_now, memory = self.runtime.usage()
+        return run.reply(_encode({
+            "wall_ms": _millis(time.perf_counter() - wall), "cpu_ms": max(0, round(cpu_now - cpu, 3)),
+            "memory_bytes": memory,
+        }))
+
+    def enter(self, request):
+        """Sets up what the code sees. It runs no user code."""
+        main = _new_main() if request["state"] == "fresh" else self.main
+        names = main.__dict__
+        for name in _MAIN:
+            names[name] = _MAIN[name]
+        names.pop("__file__", None)
+        names["__builtins__"] = _builtins
+        sys.modules["__main__"] = main
+        self.enter_process(request)
+        path, code = _first_path(request), "-c"
+        if request.get("name") == "<stdin>":
+            code = "-"
+        sys.path[:] = [path] + self.path
+        for folder in (path, request["cwd"]):  # files may have come since the last call
+            sys.path_importer_cache.pop(folder, None)
+        sys.argv = [request.get("file") or (request.get("module") and "-m") or code]
+        sys.argv += request.get("argv") or []
+        sys.stdin, sys.stdout, sys.stderr = self.runtime.streams()
+        names.update(request.get("inputs") or {})
+        return names
+
+    def enter_process(self, request):
+        try:
+            os.chdir(request["cwd"])
+        except (OSError, ValueError) as err:
+            raise Refusal(1, "bad_cwd", "change to directory %s: %s" % (request["cwd"], _reason(err)))
+        if request.get("env"):
+            try:
+                os.environ.update(request["env"])
+            except (OSError, ValueError) as err:
+                raise Refusal(1, "invalid_input", "set the variables of the call: %s" % _reason(err))
+
+    def leave(self):
+        """Restores what a request may have changed."""
+        for restore in (
+            sys.settrace, sys.setprofile, self.restore_streams, self.restore_modules,
+            self.restore_process,
+        ):
+            try:
+                restore(None)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                pass  # user code has broken it beyond repair, and has itself alone to blame
+
+    def restore_streams(self, _):
+        _, sys.stdout, sys.stderr = self.runtime.streams()
+        sys.stdin = None
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    def restore_modules(self, _):
+        sys.modules["__main__"] = self.main
+        sys.path[:] = self.path
+        sys.argv = [""]
+        if sys.getrecursionlimit() != self.limit:
+            sys.setrecursionlimit(self.limit)
+
+    def restore_process(self, _):
+        if _environ() != self.environ:
+            os.environ.clear()
+            for name, value in self.environ.items():
+                os.environ[os.fsdecode(name)] = os.fsdecode(value)
+        os.chdir("/")
+
+
+class _Run:
+    """One request and its outcome."""
+
+    def __init__(self, session, request):
+        self.session, self.runtime, self.request = session, session.runtime, request
+        self.code, self.error = 0, None
+        self.value, self.globals, self.missing = None, {}, []
+
+    async def execute(self):
+        # disarm comes before anything of ours that an interrupt must not end. The interrupt that
+        # arrives between two of these lines leaves by the outer handler.
+        try:
+            try:
+                names = self.session.enter(self.request)
+                self.runtime.arm()
+                await self.evaluate(names)
+            finally:
+                self.runtime.disarm()
+        except Refusal as err:
+            self.runtime.disarm()
+            self.refuse(err)
+        except BaseException as err:
+            self.runtime.disarm()
+            self.fail(err)
+
+    async def evaluate(self, names):
+        try:
+            value, wanted = await self.result(names)
+        finally:
+            names.pop(SLOT, None)
+            _flush()
+        if wanted:
+            self.value = self.convert("the value", value, MAX_BYTES)
+        left = MAX_BYTES
+        for name in dict.fromkeys(self.request.get("globals") or []):
+            if name not in names:
+                self.missing.append(name)
+                continue
+            self.globals[name] = self.convert("the global " + name, names[name], left)
+            left -= len(self.globals[name].encode())
+
+    async def result(self, names):
+        """Runs the code and returns its value, and whether it has one."""
+        if self.request.get("module"):
+            return self.run_module()
+        if self.request.get("file"):
+            name = names["__file__"] = self.request["file"]
+            if os.path.isdir(name):
+                return self.run_directory()
+            source = _read(name)
+        else:
+            source = self.request.get("code") or ""
+            name = self.session.sources.add(self.request.get("name"), source)
+        code, wanted = _compile(source, name)
+        if code.co_flags & COROUTINE:
+            await self.drive(eval(code, names), code)
+        else:
+            exec(code, names)
+        return names.pop(SLOT, None), wanted
+
+    async def drive(self, coroutine, code):
+        """Runs a coroutine. Tracebacks begin with its frame, after those of the event loop."""
+        try:
+            await self.runtime.drive(coroutine)
+        except BaseException as err:
+            trace = err.__traceback__
+            while trace is not None and trace.tb_frame.f_code is not code:
+                trace = trace.tb_next
+            raise err.with_traceback(trace or err.__traceback__)
+
+    def run_module(self):
+        if not self.runtime.modules:
+            raise Refusal(2, "invalid_input", "this runtime has no `python -m`")
+        _runpy()._run_module_as_main(self.request["module"])
+        return None, False
+
+    def run_directory(self):
+        _runpy()._run_module_as_main("__main__", alter_argv=False)
+        return None, False
+
+    def convert(self, what, value, limit):
+        try:
+            return to_json(value, limit)
+        except TooLarge as err:
+            raise Refusal(1, "ERR_PAYLOAD_TOO_LARGE", "%s cannot be returned: %s; return a part of "
+                          "it, print it, or write it to a file" % (what, err))
+
+    def refuse(self, err):
+        self.code, self.value, self.globals = err.exit_code, None, {}
+        self.error = {"code": err.code, "message": clean(err.message, MESSAGE)}
+
+    def fail(self, err):
+        """Sets the outcome of an exception. Its methods are user code, which may not end."""
+        self.value, self.globals, self.missing = None, {}, []
+        try:
+            try:
+                self.runtime.arm()
+                self.code, self.error = _outcome(err)
+            finally:
+                self.runtime.disarm()
+        except BaseException as second:
+            self.runtime.disarm()
+            self.code = 1
+            self.error = {"message": "%s: the exception cannot be printed: %s" % (
+                class_name(err), class_name(second))}
+
+    def reply(self, usage):
+        parts = ['"ok":%s,"code":%d' % ("true" if self.code == 0 else "false", self.code)]
+        if self.value is not None:
+            parts.append('"value":' + self.value)
+        if self.globals:
+            pairs = (_encode(name) + ":" + value for name, value in self.globals.items())
+            parts.append('"globals":{%s}' % ",".join(pairs))
+        if self.missing:
+            parts.append('"missing":' + _encode(self.missing))
+        if self.error:
+            parts.append('"error":' + _encode(self.error))
+        return "{%s}" % ",".join(parts + ['"usage":' + usage])
+
+
+def _compile(source, name):
+    """Returns the code of source, which assigns the last expression to SLOT if there is one."""
+    tree = compile(source, name, "exec", ONLY_AST | AWAIT, True)
+    last = tree.body[-1] if tree.body else None
+    wanted = type(last) is _ast.Expr
+    if wanted:
+        place = {"lineno": last.lineno, "col_offset": last.col_offset,
+                 "end_lineno": last.end_lineno, "end_col_offset": last.end_col_offset}
+        target = _ast.Name(id=SLOT, ctx=_ast.Store(), **place)
+        tree.body[-1] = _ast.Assign(targets=[target], value=last.value, type_comment=None, **place)
+    return compile(tree, name, "exec", AWAIT, True), wanted
+
+
+def _read(name):
+    try:
+        with open(name, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as err:
+        code = "denied" if isinstance(err, PermissionError) else "not_found"
+        number = getattr(err, "errno", None)
+        raise Refusal(2, code, "can't open file '%s': [Errno %s] %s" % (name, number, _reason(err)))
+
+
+def _first_path(request):
+    """Returns sys.path[0] as python does."""
+    if request.get("module"):
+        _runpy()
+        return request["cwd"]
+    name = request.get("file")
+    if not name:
+        return ""
+    return name if os.path.isdir(name) else os.path.dirname(os.path.realpath(name))
+
+
+def _runpy():
+    """Imports runpy while sys.path is ours: it is slow to load and seldom needed."""
+    import runpy
+
+    return runpy
+
+
+def _outcome(err):
+    """Returns the exit code and the error of an exception, as python prints them."""
+    if isinstance(err, SystemExit):
+        return _exit_code(err)
+    return 1, {"message": clean(_last_line(err), MESSAGE), "traceback": clean(_format(err), TEXT)}
+
+
+def _exit_code(err):
+    code = err.code
+    if code is None:
+        return 0, None
+    if isinstance(code, int):
+        code = int.__pos__(code) if -1 << 63 <= code < 1 << 63 else -1
+        return code & 0xFF, None
+    return 1, {"message": clean(str(code), MESSAGE)}
+
+
+def _last_line(err):
+    lines = traceback.format_exception_only(type(err), err)
+    if isinstance(err, SyntaxError) and len(lines) > 1:
+        lines = [line for line in lines if not line.startswith(" ")]
+    return "".join(lines).strip()
+
+
+def _format(err):
+    try:
+        found = traceback.TracebackException(type(err), err, err.__traceback__)
+        _leave_out(found)
+        return "".join(found.format())
+    except RecursionError:  # a chain of thousands of causes
+        return "".join(traceback.format_exception_only(type(err), err))
+
+
+def _leave_out(found):
+    """Removes the frames of dray from a traceback and those of its causes."""
+    todo, seen = [found], set()
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.stack[:] = [f for f in one.stack if not f.filename.startswith(OURS)]
+        if not one.stack:
+            one.stack = None if _EMPTY_STACK_HAS_HEADER else one.stack
+        todo += [one.__cause__, one.__context__] + list(getattr(one, "exceptions", None) or [])
+
+
+# Since 3.10 a traceback of no frames has a header, unless its stack is None.
+_EMPTY_STACK_HAS_HEADER = sys.version_info >= (3, 10)
+
+
+def _flush():
+    """Flushes what user code has put in the place of its streams."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+
+
+def _reason(err):
+    return getattr(err, "strerror", None) or str(err)
+
+
+def _millis(seconds):
+    return round(seconds * 1000, 3)
+
+
+def _environ():
+    """Returns the variables as bytes: a copy without decoding costs little."""
+    return dict(getattr(os.environ, "_data", None) or os.environb)
+
+
+_builtins = sys.modules["builtins"]
+_MAIN = {"__name__": "__main__", "__doc__": None, "__package__": None, "__loader__": None,
+         "__spec__": None}
+
+
+def _new_main():
+    return types.ModuleType("__main__")
