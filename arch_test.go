@@ -147,6 +147,10 @@ var importRules = []importRule{
 		why:    "decoding must not depend on the meaning of a request",
 	},
 	{
+		from: "internal/python/pep508/...", to: []string{"./..."},
+		why: "it parses requirements and versions, and nothing else",
+	},
+	{
 		from: "internal/redact/...", to: []string{"./..."}, except: []string{".", "internal/lexical"},
 		why: "what is a secret must not depend on who records it",
 	},
