@@ -147,6 +147,11 @@ var importRules = []importRule{
 		why:    "decoding must not depend on the meaning of a request",
 	},
 	{
+		from: "internal/python/assets", to: []string{"./..."},
+		except: []string{".", "internal/linux"},
+		why:    "dray python fetch and dray doctor use it without a daemon and its environments",
+	},
+	{
 		from: "internal/python/pep508/...", to: []string{"./..."},
 		why: "it parses requirements and versions, and nothing else",
 	},
@@ -185,6 +190,10 @@ var importRules = []importRule{
 	{
 		from: "./...", to: []string{"internal/enginetest"},
 		why: "it starts engines as root for tests; only tests may import it",
+	},
+	{
+		from: "./...", to: []string{"internal/python/assets/assetstest"},
+		why: "it finds what the set-up made; only tests may import it",
 	},
 	{
 		from: "./...", to: []string{"internal/fusetest"},

@@ -1,0 +1,465 @@
+package assets
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// settleTime is how old the last change of a file must be for its times to show the next change.
+const settleTime = 2 * time.Second
+
+// maxLock bounds a lock in bytes, maxEntries the entries of a folder.
+const (
+	maxLock    = 8 << 20
+	maxEntries = 4096
+)
+
+// expected is a file that must have one content.
+type expected struct {
+	File
+	path   string // absolute
+	source string
+}
+
+// identity is what shows that a file is the one that was hashed.
+type identity struct {
+	dev, ino     uint64
+	mode         uint32
+	size         int64
+	uid          uint32
+	mtime, ctime unix.Timespec
+}
+
+// verified is the result of one verification.
+type verified struct {
+	assets Assets
+	// seen are all files and folders that were verified, by absolute path.
+	seen map[string]identity
+	// settled says that a later change of any of them is visible in its identity.
+	settled bool
+}
+
+// unchanged reports whether all files and folders are those that were verified. A new file changes
+// the time of its folder.
+func (v *verified) unchanged() bool {
+	for name, id := range v.seen {
+		if now, err := identify(name); err != nil || now != id {
+			return false
+		}
+	}
+	return true
+}
+
+// identify returns the identity of a file that must not be a link.
+func identify(name string) (identity, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(name, &st); err != nil {
+		return identity{}, &fs.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	return identityOf(&st), nil
+}
+
+func identityOf(st *unix.Stat_t) identity {
+	return identity{
+		dev: st.Dev, ino: st.Ino, mode: st.Mode, size: st.Size, uid: st.Uid,
+		mtime: st.Mtim, ctime: st.Ctim,
+	}
+}
+
+// verification collects what one verification has seen.
+type verification struct {
+	dir   string
+	files []expected
+
+	mu   sync.Mutex
+	seen map[string]identity
+}
+
+func (s *Store) verify(ctx context.Context) (*verified, error) {
+	started := time.Now()
+	dir, err := s.resolve()
+	if err != nil {
+		return nil, err
+	}
+	v := &verification{dir: dir, seen: map[string]identity{}}
+	if err := errors.Join(v.folder(dir), v.folder(filepath.Join(dir, pyodideName))); err != nil {
+		return nil, err
+	}
+	locks, err := s.expect(v)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.noOthers(); err != nil {
+		return nil, err
+	}
+	if err := v.hashAll(ctx); err != nil {
+		return nil, err
+	}
+	made := Assets{
+		Deno: v.files[0].path, Dir: filepath.Join(dir, pyodideName), Lock: locks.text,
+		ID: v.digest(), DenoVersion: s.pins.version(denoName),
+		PyodideVersion: s.pins.version(lockPath), PythonVersion: locks.python,
+		Packages: locks.wheels,
+	}
+	return &verified{made, v.seen, v.settled(started)}, nil
+}
+
+// resolve returns the folder without links, which is what Deno compares with its permissions.
+func (s *Store) resolve() (string, error) {
+	if s.dir == "" {
+		return "", &Problem{
+			Kind: Missing, File: "a data directory: neither HOME nor XDG_DATA_HOME is set",
+			Fix: "set python.pyodide.assets, HOME or XDG_DATA_HOME",
+		}
+	}
+	dir, err := filepath.EvalSymlinks(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", &Problem{Kind: Missing, File: s.dir}
+	}
+	return dir, err
+}
+
+// expect lists the files that must be there and the wheels that are, Deno first.
+func (s *Store) expect(v *verification) (*locks, error) {
+	for _, p := range s.pins.pins() {
+		f := expected{p.File, filepath.Join(v.dir, p.path), p.from.Name + " " + p.from.Version}
+		if p.path == denoName && s.deno != "" {
+			f.path = s.deno
+			if found, err := filepath.EvalSymlinks(s.deno); err == nil {
+				f.path = found
+			}
+		}
+		v.files = append(v.files, f)
+	}
+	first := slices.IndexFunc(v.files, func(f expected) bool { return f.Executable })
+	v.files[0], v.files[first] = v.files[first], v.files[0]
+	return s.expectWheels(v)
+}
+
+// expectWheels adds the wheels that are in the folder and in a lock.
+func (s *Store) expectWheels(v *verification) (*locks, error) {
+	pinned, err := v.readPinned(lockPath)
+	if err != nil {
+		return nil, err
+	}
+	extra, err := readExtra(filepath.Join(v.dir, extraName))
+	if err != nil {
+		return nil, err
+	}
+	there, err := names(filepath.Join(v.dir, pyodideName))
+	if err != nil {
+		return nil, err
+	}
+	locks, err := mergeLocks(pinned, extra, there)
+	if err != nil {
+		return nil, err
+	}
+	if extra != nil {
+		v.files = append(v.files, expected{
+			fileOf(extraName, extra), filepath.Join(v.dir, extraName), "`dray python fetch --from`",
+		})
+	}
+	for _, w := range locks.files {
+		v.files = append(v.files, expected{
+			w.File, filepath.Join(v.dir, pyodideName, w.Name), w.source,
+		})
+	}
+	return locks, nil
+}
+
+// readPinned reads a small pinned file and checks it.
+func (v *verification) readPinned(name string) ([]byte, error) {
+	file := filepath.Join(v.dir, name)
+	i := slices.IndexFunc(v.files, func(f expected) bool { return f.path == file })
+	data, err := readSmall(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, v.files[i].missing()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if got := fileOf(name, data); got.SHA256 != v.files[i].SHA256 {
+		return nil, v.files[i].mismatch(got.Size, got.SHA256)
+	}
+	return data, nil
+}
+
+func fileOf(name string, data []byte) File {
+	sum := sha256.Sum256(data)
+	return File{Name: name, Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
+}
+
+func readSmall(name string) ([]byte, error) {
+	f, err := openRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxLock+1))
+	if err == nil && len(data) > maxLock {
+		err = fmt.Errorf("%s is longer than %d bytes", name, maxLock)
+	}
+	return data, err
+}
+
+// openRegular opens a file that is no link, folder, pipe or device.
+func openRegular(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, &Problem{Kind: Unsafe, File: name, Got: "is a symlink"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &Problem{Kind: Unsafe, File: name, Got: "is not a regular file"}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// names returns the names in a folder.
+func names(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	all, err := f.Readdirnames(maxEntries + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(all) > maxEntries {
+		return nil, fmt.Errorf("%s has more than %d entries", dir, maxEntries)
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// folder checks that a folder is there, and that no other user may change its entries.
+func (v *verification) folder(dir string) error {
+	id, err := identify(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &Problem{Kind: Missing, File: dir}
+	case err != nil:
+		return err
+	case id.mode&unix.S_IFMT != unix.S_IFDIR:
+		return &Problem{Kind: Unsafe, File: dir, Got: "is not a directory"}
+	}
+	v.note(dir, id)
+	return private(dir, id)
+}
+
+// private refuses what others may change.
+func private(name string, id identity) error {
+	euid := os.Geteuid()
+	switch {
+	case id.uid != 0 && int(id.uid) != euid:
+		return &Problem{
+			Kind: Unsafe, File: name, Got: "belongs to uid " + strconv.Itoa(int(id.uid)),
+			Fix: fmt.Sprintf("give it to uid %d or to root", euid),
+		}
+	case id.mode&0o022 != 0:
+		return &Problem{
+			Kind: Unsafe, File: name, Got: fmt.Sprintf("has mode %04o, so others may change it",
+				id.mode&0o7777), Fix: "run: chmod go-w " + name,
+		}
+	default:
+		return nil
+	}
+}
+
+// noOthers refuses files that nothing pins.
+func (v *verification) noOthers() error {
+	known := map[string]bool{filepath.Join(v.dir, pyodideName): true}
+	for _, f := range v.files {
+		known[f.path] = true
+	}
+	for _, dir := range []string{v.dir, filepath.Join(v.dir, pyodideName)} {
+		there, err := names(dir)
+		if err != nil {
+			return err
+		}
+		for _, name := range there {
+			if file := filepath.Join(dir, name); !known[file] {
+				return &Problem{Kind: Unexpected, File: file}
+			}
+		}
+	}
+	return nil
+}
+
+// hashAll hashes the files, several at a time. The error is the first one in their order.
+func (v *verification) hashAll(ctx context.Context) error {
+	slots := make(chan struct{}, min(4, runtime.GOMAXPROCS(0)))
+	errs := make([]error, len(v.files))
+	var running sync.WaitGroup
+	for i := range v.files {
+		running.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			errs[i] = v.hash(ctx, v.files[i])
+		})
+	}
+	running.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hash checks one file: kind, owner, mode, size and content.
+func (v *verification) hash(ctx context.Context, want expected) error {
+	f, err := openRegular(want.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return want.missing()
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	before, err := identifyOpen(f)
+	if err != nil {
+		return err
+	}
+	if err := want.check(before); err != nil {
+		return err
+	}
+	sum, err := digestOf(ctx, f, before.size)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", want.path, err)
+	}
+	if sum != want.SHA256 {
+		return want.mismatch(before.size, sum)
+	}
+	after, err := identifyOpen(f)
+	if err == nil && after != before {
+		err = fmt.Errorf("%s changed while it was read", want.path)
+	}
+	v.note(want.path, before)
+	return err
+}
+
+func identifyOpen(f *os.File) (identity, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &st)
+	return identityOf(&st), err
+}
+
+// check checks what is known without reading the file.
+func (want expected) check(id identity) error {
+	switch {
+	case want.Executable && id.mode&0o111 == 0:
+		return &Problem{
+			Kind: Unsafe, File: want.path, Got: "is not executable",
+			Fix: "run: chmod a+x " + want.path,
+		}
+	case want.Size > 0 && id.size != want.Size: // Pyodide's lock has no sizes
+		return want.mismatch(id.size, "")
+	default:
+		return private(want.path, id)
+	}
+}
+
+func (want expected) missing() *Problem {
+	return &Problem{Kind: Incomplete, File: want.path, Source: want.source}
+}
+
+func (want expected) mismatch(size int64, sum string) *Problem {
+	p := &Problem{
+		Kind: Mismatch, File: want.path, Source: want.source,
+		Expected: "sha256 " + want.SHA256, Got: "sha256 " + sum,
+	}
+	if sum == "" {
+		p.Expected, p.Got = fmt.Sprintf("%d bytes", want.Size), fmt.Sprintf("%d bytes", size)
+	}
+	return p
+}
+
+// digestOf hashes size bytes.
+func digestOf(ctx context.Context, r io.Reader, size int64) (string, error) {
+	h := sha256.New()
+	if err := copyTo(ctx, h, io.LimitReader(r, size)); err != nil {
+		return "", err
+	}
+	return hexOf(h), nil
+}
+
+func hexOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+
+// copyTo copies until the end of r or of ctx.
+func copyTo(ctx context.Context, w io.Writer, r io.Reader) error {
+	buf := make([]byte, 1<<20)
+	for {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n, err := r.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (v *verification) note(name string, id identity) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.seen[name] = id
+}
+
+// settled reports whether nothing changed shortly before the verification.
+func (v *verification) settled(started time.Time) bool {
+	limit := started.Add(-settleTime)
+	for _, id := range v.seen {
+		if !time.Unix(id.ctime.Unix()).Before(limit) {
+			return false
+		}
+	}
+	return true
+}
+
+// digest returns the digest of names and contents.
+func (v *verification) digest() string {
+	sums := map[string]string{}
+	for _, f := range v.files {
+		sums[path.Base(f.path)] = f.SHA256
+	}
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		fmt.Fprintf(h, "%s  %s\n", sums[name], name)
+	}
+	return hexOf(h)
+}
