@@ -11,6 +11,39 @@
 //	                 Runtime: starts workers          container | pyodide
 //	  source/        the Python of both runtimes, and what is of one alone
 //
+// # Running code
+//
+// The tool gives the executor an environment whose Start calls [Sessions.Start], so that a call of
+// a session is captured, limited and cancelled as a process is:
+//
+//	type sessionEnvironment struct {
+//		dray.Environment
+//		start func(context.Context) (*python.Run, error)
+//		run   *python.Run
+//	}
+//
+//	func (e *sessionEnvironment) Start(ctx context.Context, _ dray.ProcessSpec) (dray.Process, error) {
+//		run, err := e.start(ctx) // calls Sessions.Start with key, environment and CallSpec
+//		if err != nil {
+//			return nil, err // a nil *Run is no nil Process
+//		}
+//		e.run = run
+//		return run, nil
+//	}
+//
+//	env := &sessionEnvironment{Environment: call.Environment, start: start}
+//	defer func() { env.run.Release() }() // also after a panic, and if the code did not run
+//	out, err := runner.Run(ctx, env, dray.ProcessSpec{}, options, sink)
+//	defer out.Release()
+//	if out.Result.Reason == dray.ReasonExited {
+//		files, err := env.run.Commit(context.WithoutCancel(ctx))
+//		reply, ok := env.run.Reply()
+//		...
+//	}
+//
+// The runner decides once whether the code ended or its deadline did. Files are committed after
+// that, so a committed run is never called a timeout (PY-21).
+//
 // # Frames
 //
 // The daemon writes frames to the stdin of the worker process and reads frames from its stdout; its

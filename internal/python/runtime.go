@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -86,6 +87,24 @@ type Execution interface {
 	Reply() (Reply, error)
 }
 
+// Committer is an Execution that changes files only when it is told to. Sessions calls Commit at
+// most once, after Done with a reply, and then Discard, once or more; until then the session runs
+// nothing else.
+type Committer interface {
+	// Commit changes all files or, with an error, none.
+	Commit(ctx context.Context) (FileChanges, error)
+	// Discard drops what was not committed.
+	Discard()
+}
+
+// FileChanges are the paths of files that a run changed, sorted, relative to the directory of the
+// run.
+type FileChanges struct {
+	Created  []string `json:"created"`
+	Modified []string `json:"modified"`
+	Deleted  []string `json:"deleted"`
+}
+
 // Hello is what a worker says of itself, checked.
 type Hello struct {
 	Python     string `json:"python"` // "3.11.2"
@@ -160,4 +179,17 @@ type Permissions struct {
 	FS      string   `json:"fs"` // "none", "read" or "write"
 	Network []string `json:"network"`
 	Env     []string `json:"env"`
+}
+
+// equal reports whether two permissions are the same; the order of names has no meaning. Nil equals
+// nil alone.
+func (p *Permissions) equal(other *Permissions) bool {
+	if p == nil || other == nil {
+		return p == other
+	}
+	return p.FS == other.FS && sameNames(p.Network, other.Network) && sameNames(p.Env, other.Env)
+}
+
+func sameNames(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

@@ -1,0 +1,149 @@
+package python
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.uber.org/zap"
+)
+
+// journalEntry is a line of the journal: a session got state, or has none any more.
+type journalEntry struct {
+	Key
+	Generation uint32 `json:"generation"`
+	State      bool   `json:"state"`
+}
+
+// journal is the file of the sessions whose state, or its loss, no reply has reported as discarded.
+// A line is appended when that changes; the file is rewritten when most of its lines are obsolete.
+// A file that fails is logged, and the loss of state after a restart is then not reported. Its
+// methods are called with Sessions.mu locked.
+type journal struct {
+	path  string // empty: no file
+	log   *zap.Logger
+	file  *os.File // nil after a failure
+	live  map[Key]uint32
+	lines int
+}
+
+// openJournal reads the journal and writes it anew. It returns the sessions that had state.
+func openJournal(path string, log *zap.Logger) (*journal, []journalEntry) {
+	j := &journal{path: path, log: log, live: map[Key]uint32{}}
+	if path == "" {
+		return j, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("read list of python sessions failed", zap.String("path", path), zap.Error(err))
+	}
+	j.read(data)
+	j.rewrite()
+	entries := []journalEntry{}
+	for key, generation := range j.live {
+		entries = append(entries, journalEntry{Key: key, Generation: generation, State: true})
+	}
+	return j, entries
+}
+
+// read applies the lines of the file. A line that is damaged is skipped.
+func (j *journal) read(data []byte) {
+	damaged := 0
+	for line := range bytes.Lines(data) {
+		var e journalEntry
+		if err := decode(bytes.TrimSpace(line), &e); err != nil || e.Name == "" {
+			damaged++
+			continue
+		}
+		j.apply(e)
+	}
+	if damaged > 0 {
+		j.log.Warn("list of python sessions damaged: the loss of some state is not reported",
+			zap.String("path", j.path), zap.Int("lines", damaged))
+	}
+}
+
+func (j *journal) apply(e journalEntry) {
+	if e.State {
+		j.live[e.Key] = e.Generation
+	} else {
+		delete(j.live, e.Key)
+	}
+}
+
+// maxObsolete is the number of obsolete lines after which the file is rewritten, if they are more
+// than the others.
+const maxObsolete = 1000
+
+// record notes that a session has state, or has none whose loss is to be reported.
+func (j *journal) record(key Key, generation uint32, state bool) {
+	if _, had := j.live[key]; !state && !had {
+		return
+	}
+	e := journalEntry{Key: key, Generation: generation, State: state}
+	j.apply(e)
+	if j.file == nil {
+		return
+	}
+	if j.lines > 2*len(j.live)+maxObsolete {
+		j.rewrite()
+		return
+	}
+	line, err := json.Marshal(e)
+	if err == nil {
+		_, err = j.file.Write(append(line, '\n'))
+	}
+	j.lines++
+	j.check(err)
+}
+
+// rewrite replaces the file by one without obsolete lines.
+func (j *journal) rewrite() {
+	j.close()
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	for _, key := range slices.SortedFunc(maps.Keys(j.live), compareKeys) {
+		_ = enc.Encode(journalEntry{Key: key, Generation: j.live[key], State: true}) // never fails
+	}
+	j.lines = len(j.live)
+	j.check(j.replace(b.Bytes()))
+}
+
+// replace writes the file under another name and renames it.
+func (j *journal) replace(content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(j.path), filepath.Base(j.path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = os.Rename(f.Name(), j.path)
+	}
+	if err != nil {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+		return err
+	}
+	j.file = f // further lines are appended to it
+	return nil
+}
+
+// check stops writing after a failure.
+func (j *journal) check(err error) {
+	if err != nil {
+		j.log.Warn("write list of python sessions failed", zap.String("path", j.path), zap.Error(err))
+		j.close()
+	}
+}
+
+func (j *journal) close() {
+	if j.file != nil {
+		_ = j.file.Close()
+		j.file = nil
+	}
+}

@@ -1,0 +1,372 @@
+package python
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+)
+
+// pool has the workers of one runtime. Its fields are guarded by Sessions.mu.
+type pool struct {
+	runtime Runtime
+	limit   int
+	used    int     // workers that start, live, or were killed and are not gone
+	ending  int     // those that were killed and are not gone
+	queue   []*hold // that wait for a worker's slot, in order
+	waiting int     // calls that wait for a session or for a slot
+}
+
+// resident is a worker that has started.
+type resident struct {
+	worker     Worker
+	generation uint32
+	ending     bool          // it was killed
+	gone       chan struct{} // closed when its process is gone and its slot is free
+	// heir gets its slot; nil frees it.
+	heir *hold
+}
+
+// hold is a call that has a session, or waits for it. Its fields are guarded by Sessions.mu.
+type hold struct {
+	session    *session
+	turn, slot waiter
+	starting   bool // it has a slot, and its worker has not started yet
+	run        *Run // nil until the code runs
+	// cancel ends the start of the call, or the function that has the session. cause is why.
+	cancel context.CancelCauseFunc
+	cause  *dray.Error
+	wait   *time.Timer // bounds both waits together; nil until the first
+}
+
+// waiter waits for a turn or for a slot.
+type waiter struct {
+	ready   chan struct{} // closed when it was granted or err is set; nil if it was not queued
+	granted bool
+	err     error
+}
+
+func (w *waiter) grant() {
+	w.granted = true
+	if w.ready != nil {
+		close(w.ready)
+	}
+}
+
+func (w *waiter) fail(err error) {
+	w.err = err
+	close(w.ready)
+}
+
+// take blocks until a call has a session.
+func (s *Sessions) take(ctx context.Context, h *hold, key Key) error {
+	s.mu.Lock()
+	err := s.takeOrQueue(h, key)
+	s.mu.Unlock()
+	if err == nil && h.turn.ready != nil {
+		err = s.await(ctx, h, &h.turn)
+	}
+	return err
+}
+
+func (s *Sessions) takeOrQueue(h *hold, key Key) error {
+	sess, err := s.sessionOf(key)
+	if err != nil {
+		return err
+	}
+	h.session = sess
+	if sess.holder == nil {
+		s.grantTurn(h)
+		return nil
+	}
+	if err := s.admit(sess.pool); err != nil {
+		return err
+	}
+	h.turn.ready = make(chan struct{})
+	sess.turns = append(sess.turns, h)
+	return nil
+}
+
+// admit counts a call that waits.
+func (s *Sessions) admit(p *pool) error {
+	if s.closed {
+		return errShuttingDown()
+	}
+	if p.waiting >= s.opts.Queue {
+		return s.busyError(p, fmt.Sprintf("%d calls wait already", p.waiting))
+	}
+	p.waiting++
+	return nil
+}
+
+// sessionOf returns the session of a key, a new one if there is none.
+func (s *Sessions) sessionOf(key Key) (*session, error) {
+	if s.closed {
+		return nil, errShuttingDown()
+	}
+	if sess := s.sessions[key]; sess != nil {
+		return sess, nil
+	}
+	p := s.pools[key.Runtime]
+	if p == nil {
+		return nil, dray.Errorf(dray.CodeInvalidInput, "there is no Python runtime %q", key.Runtime).
+			WithHint("operation status lists the runtimes")
+	}
+	s.makeRoom()
+	sess := &session{key: key, pool: p}
+	s.sessions[key] = sess
+	return sess, nil
+}
+
+func (s *Sessions) grantTurn(h *hold) {
+	h.session.stopTimer()
+	h.session.holder = h
+	h.turn.grant()
+}
+
+// await blocks until a waiter is granted, for as long as the queue allows. The deadline of the call
+// is paused meanwhile. If it fails the call waits no more and has nothing of what it waited for.
+func (s *Sessions) await(ctx context.Context, h *hold, w *waiter) error {
+	defer executor.PauseDeadline(ctx)()
+	if h.wait == nil {
+		h.wait = time.NewTimer(s.opts.QueueWait)
+	}
+	var err error
+	select {
+	case <-w.ready:
+		return w.err // nothing to give back
+	case <-h.wait.C:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		err = s.busyError(h.session.pool, fmt.Sprintf("the call waited for %v", s.opts.QueueWait))
+	}
+	s.withdraw(h, w)
+	return err
+}
+
+// withdraw ends a wait. What was granted meanwhile goes to the next call.
+func (s *Sessions) withdraw(h *hold, w *waiter) {
+	sess := h.session
+	isThis := func(other *hold) bool { return other == h }
+	switch {
+	case w.err != nil:
+	case w.granted && w == &h.turn:
+		s.passOn(sess)
+	case w.granted:
+		s.returnSlot(h)
+	case w == &h.turn:
+		sess.turns = slices.DeleteFunc(sess.turns, isThis)
+		sess.pool.waiting--
+	default:
+		sess.pool.queue = slices.DeleteFunc(sess.pool.queue, isThis)
+		sess.pool.waiting--
+	}
+}
+
+// release ends a call's hold of its session.
+func (s *Sessions) release(h *hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.wait != nil {
+		h.wait.Stop()
+	}
+	s.returnSlot(h)
+	if h.session.holder == h {
+		h.session.lastUsed = time.Now()
+		s.passOn(h.session)
+	}
+}
+
+// passOn gives a session to the next call that waits for it, or leaves it idle.
+func (s *Sessions) passOn(sess *session) {
+	sess.holder = nil
+	if len(sess.turns) > 0 {
+		next := sess.turns[0]
+		sess.turns = slices.Delete(sess.turns, 0, 1)
+		sess.pool.waiting--
+		s.grantTurn(next)
+		return
+	}
+	if sess.isIdle() && s.opts.Idle > 0 && !s.closed {
+		r := sess.resident
+		sess.idleTimer = time.AfterFunc(s.opts.Idle, func() { s.expire(sess, r) })
+	}
+	s.dispatch(sess.pool)
+	s.forgetIfUnused(sess)
+}
+
+func (sess *session) isIdle() bool {
+	return sess.holder == nil && sess.resident != nil && !sess.resident.ending
+}
+
+// expire ends a worker that was idle for too long, unless a call came meanwhile.
+func (s *Sessions) expire(sess *session, r *resident) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sess.isIdle() && sess.resident == r && time.Since(sess.lastUsed) >= s.opts.Idle {
+		s.kill(sess)
+	}
+}
+
+// acquireSlot blocks until a call may start a worker.
+func (s *Sessions) acquireSlot(ctx context.Context, h *hold) error {
+	p := h.session.pool
+	s.mu.Lock()
+	h.slot = waiter{}
+	if s.closed {
+		s.mu.Unlock()
+		return errShuttingDown()
+	}
+	if p.used < p.limit && len(p.queue) == 0 {
+		p.used++
+		h.starting = true
+		s.mu.Unlock()
+		return nil
+	}
+	if err := s.admit(p); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	h.slot.ready = make(chan struct{})
+	p.queue = append(p.queue, h)
+	s.dispatch(p)
+	s.mu.Unlock()
+	return s.await(ctx, h, &h.slot)
+}
+
+// dispatch grants the free slots, and ends idle workers, the least recently used first, for the
+// calls that still wait. Workers that start or run are left alone.
+func (s *Sessions) dispatch(p *pool) {
+	for len(p.queue) > 0 && p.used < p.limit {
+		h := p.queue[0]
+		p.queue = slices.Delete(p.queue, 0, 1)
+		p.waiting--
+		p.used++
+		h.starting = true
+		h.slot.grant()
+	}
+	for p.ending < len(p.queue) {
+		oldest := s.leastRecentlyUsed(p)
+		if oldest == nil {
+			return
+		}
+		s.kill(oldest)
+	}
+}
+
+func (s *Sessions) leastRecentlyUsed(p *pool) (oldest *session) {
+	for _, sess := range s.sessions {
+		if sess.pool == p && sess.isIdle() &&
+			(oldest == nil || sess.lastUsed.Before(oldest.lastUsed)) {
+			oldest = sess
+		}
+	}
+	return oldest
+}
+
+// kill ends the worker of a session, if there is one. Its slot is free when the process is gone.
+func (s *Sessions) kill(sess *session) {
+	sess.stopTimer()
+	r := sess.resident
+	if r == nil || r.ending {
+		return
+	}
+	r.ending = true
+	sess.pool.ending++
+	sess.lose()
+	r.worker.Kill()
+}
+
+// watch waits for the end of a worker and frees its slot.
+func (s *Sessions) watch(sess *session, r *resident) {
+	<-r.worker.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer close(r.gone)
+	sess.stopTimer()
+	sess.lose()
+	sess.resident = nil
+	if r.ending {
+		sess.pool.ending--
+	} else {
+		sess.died = true
+	}
+	if r.heir != nil {
+		r.heir.starting = true
+		return
+	}
+	s.freeSlot(sess.pool)
+	s.forgetIfUnused(sess)
+}
+
+func (s *Sessions) freeSlot(p *pool) {
+	p.used--
+	s.dispatch(p)
+}
+
+// returnSlot frees the slot of a call that has started no worker in it.
+func (s *Sessions) returnSlot(h *hold) {
+	if h.starting {
+		h.starting = false
+		s.freeSlot(h.session.pool)
+	}
+}
+
+// maxSessions bounds the sessions that are remembered. Above it those that were not used for the
+// longest time are forgotten, with a loss that no reply has reported.
+const maxSessions = 10_000
+
+// makeRoom forgets a session if there are too many.
+func (s *Sessions) makeRoom() {
+	if len(s.sessions) < maxSessions {
+		return
+	}
+	var oldest *session
+	for _, sess := range s.sessions {
+		unused := sess.holder == nil && sess.resident == nil
+		if unused && (oldest == nil || sess.lastUsed.Before(oldest.lastUsed)) {
+			oldest = sess
+		}
+	}
+	if oldest != nil { // else all have workers or calls, which have limits of their own
+		delete(s.sessions, oldest.key)
+		s.journal.record(oldest.key, oldest.generation, false)
+	}
+}
+
+// forgetIfUnused drops a session that is as a new one would be.
+func (s *Sessions) forgetIfUnused(sess *session) {
+	isNew := !sess.lost && !sess.died && !sess.created && sess.executable == ""
+	if isNew && sess.holder == nil && sess.resident == nil && s.sessions[sess.key] == sess {
+		delete(s.sessions, sess.key)
+	}
+}
+
+// retryAfterError is when a caller may repeat a call.
+type retryAfterError struct{ after time.Duration }
+
+func (e retryAfterError) Error() string {
+	return fmt.Sprintf("a worker should be free in about %v", e.after)
+}
+
+// RetryAfter returns whole seconds, at least one.
+func (e retryAfterError) RetryAfter() time.Duration { return e.after }
+
+func (s *Sessions) busyError(p *pool, why string) *dray.Error {
+	retry := retryAfterError{max(time.Second, s.opts.QueueWait.Truncate(time.Second)/4)}
+	return dray.Errorf(dray.CodeBusy, "all Python workers of the runtime %s are in use: %s, %d of %d "+
+		"workers run: %w", p.runtime.Name(), why, p.used, p.limit, retry).
+		WithHint("retry in %v, or raise python.resident, python.queue or python.queue_wait", retry.after)
+}
+
+func errShuttingDown() *dray.Error {
+	return dray.Errorf(dray.CodeShuttingDown, "%w: its Python sessions have ended",
+		executor.ErrShutdown).WithHint("repeat the call when the daemon runs again")
+}

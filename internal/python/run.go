@@ -1,0 +1,405 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// CallSpec is a call of a session.
+type CallSpec struct {
+	Request Request
+	// Files are passed to the worker; nil for a runtime that runs where the files are.
+	Files dray.Files
+	// Executable is the interpreter of a worker to start, unless operation prepare has chosen one for
+	// the session. Empty is python3 of the environment.
+	Executable string
+	// Permissions are fixed by the first call of a session. Nil accepts those that it has.
+	Permissions *Permissions
+}
+
+// maxGrace bounds the time between an interrupt and the kill, so that a call ends soon after its
+// deadline whatever its code does (PY-06).
+const maxGrace = 1500 * time.Millisecond
+
+// SessionInfo says in which worker a call ran.
+type SessionInfo struct {
+	Key
+	Generation uint32
+	// Restarted says that the session has another worker than at its last reply, and DiscardedState
+	// that the globals of that one are lost: it was evicted, killed, idle for too long, or crashed, or
+	// the daemon was restarted.
+	Restarted, DiscardedState bool
+	Capabilities              Capabilities
+}
+
+// Run is code that runs in a session. It implements [dray.Process].
+type Run struct {
+	sessions  *Sessions
+	hold      *hold
+	resident  *resident
+	execution Execution
+	info      SessionInfo
+
+	// guarded by Sessions.mu
+	stopped bool
+	over    bool
+	timer   *time.Timer // from the interrupt to the kill; nil until Stop
+
+	done  chan struct{} // closed when the fields below are set
+	reply Reply
+	exit  dray.Exit
+	err   error
+}
+
+// Start runs code in a session. It blocks until no other call has the session, until the session
+// has a worker, and until that has accepted the request. Its wait for the session and for a slot is
+// bounded by Options.QueueWait and does not count for the deadline of ctx.
+//
+// It fails with busy if the queue is full or the wait was too long, with conflict if the session
+// was reset meanwhile or has other permissions, with shutting_down after Close, with the cause of
+// ctx, and with the errors of [Runtime].Start. Then nothing of the code has run.
+//
+// The caller reads both outputs to their ends and calls Release.
+func (s *Sessions) Start(ctx context.Context, key Key, env dray.Environment, spec CallSpec,
+) (*Run, error) {
+	var run *Run
+	err := s.withSession(ctx, key, func(ctx context.Context, h *hold) (err error) {
+		run, err = s.startRun(ctx, h, env, spec)
+		return err
+	})
+	return run, err
+}
+
+// withSession calls start when a call has the session. If it fails the session is released.
+func (s *Sessions) withSession(ctx context.Context, key Key,
+	start func(context.Context, *hold) error,
+) error {
+	if !s.enter() {
+		return errShuttingDown()
+	}
+	defer s.group.Done()
+	h := &hold{}
+	ctx, h.cancel = context.WithCancelCause(ctx)
+	defer h.cancel(nil)
+	if err := s.take(ctx, h, key); err != nil {
+		return err
+	}
+	if err := start(ctx, h); err != nil {
+		s.release(h)
+		return err
+	}
+	return nil
+}
+
+// enter makes Close wait for a call that starts. It reports whether it may.
+func (s *Sessions) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.group.Add(1)
+	}
+	return !s.closed
+}
+
+// startRun sends the request to the worker of the session. If an idle worker has ended meanwhile,
+// another one is started: nothing of the request has run.
+func (s *Sessions) startRun(ctx context.Context, h *hold, env dray.Environment, spec CallSpec,
+) (*Run, error) {
+	for attempt := 1; ; attempt++ {
+		r, err := s.worker(ctx, h, env, spec)
+		if err != nil {
+			return nil, err
+		}
+		e, err := r.worker.Execute(spec.Request, spec.Files)
+		if err == nil {
+			return s.begin(h, r, e), nil
+		}
+		s.killResident(h, r)
+		select {
+		case <-r.gone:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if attempt == 2 {
+			return nil, err
+		}
+	}
+}
+
+// worker returns the worker of a session, and starts it if there is none.
+func (s *Sessions) worker(ctx context.Context, h *hold, env dray.Environment, spec CallSpec,
+) (*resident, error) {
+	r, gone, err := s.usableWorker(h, spec)
+	if err != nil || r != nil {
+		return r, err
+	}
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := s.acquireSlot(ctx, h); err != nil {
+		return nil, err
+	}
+	return s.startWorker(ctx, h, env, spec)
+}
+
+// usableWorker returns the worker of a session, or nil and a channel that is closed when the last
+// one is gone. It fails if the call wants permissions other than those of the session.
+func (s *Sessions) usableWorker(h *hold, spec CallSpec) (*resident, <-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sess := h.session
+	if sess.created && spec.Permissions != nil && !spec.Permissions.equal(sess.permissions) {
+		return nil, nil, dray.Errorf(dray.CodeConflict,
+			"the permissions of the Python session %q are fixed, and the call has others", sess.key.Name).
+			WithHint("omit permissions, use another session, or reset this one")
+	}
+	if r := sess.resident; r != nil && !r.ending {
+		return r, nil, nil
+	}
+	return nil, sess.gone(), nil
+}
+
+// startWorker starts a worker in the slot that the call has.
+func (s *Sessions) startWorker(ctx context.Context, h *hold, env dray.Environment, spec CallSpec,
+) (*resident, error) {
+	ws := s.workerSpec(h, env, spec)
+	w, err := h.session.pool.runtime.Start(ctx, ws)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.returnSlot(h)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	r := &resident{worker: w, generation: ws.Generation, gone: make(chan struct{})}
+	s.group.Go(func() { s.watch(h.session, r) })
+	sess := h.session
+	h.starting, sess.resident, sess.died = false, r, false
+	sess.created, sess.permissions = true, ws.Permissions
+	if h.cause != nil { // reset or closed meanwhile
+		s.kill(sess)
+		return nil, h.cause
+	}
+	return r, nil
+}
+
+func (s *Sessions) workerSpec(h *hold, env dray.Environment, spec CallSpec) WorkerSpec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sess := h.session
+	sess.generation++
+	ws := WorkerSpec{
+		Environment: env, Executable: sess.executable, Generation: sess.generation,
+		Memory: s.opts.Memory, Permissions: spec.Permissions,
+	}
+	if ws.Executable == "" {
+		ws.Executable = spec.Executable
+	}
+	if sess.created {
+		ws.Permissions = sess.permissions
+	}
+	return ws
+}
+
+// begin makes a Run of an execution.
+func (s *Sessions) begin(h *hold, r *resident, e Execution) *Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sess := h.session
+	run := &Run{
+		sessions: s, hold: h, resident: r, execution: e, done: make(chan struct{}),
+		info: SessionInfo{
+			Key: sess.key, Generation: r.generation, Restarted: sess.lost, DiscardedState: sess.lost,
+			Capabilities: sess.pool.runtime.Capabilities(),
+		},
+	}
+	h.run = run
+	if !sess.hasState {
+		s.journal.record(sess.key, r.generation, true)
+		sess.hasState = true
+	}
+	if (sess.resident != r || r.ending) && h.cause == nil {
+		sess.lose() // it has ended already
+	}
+	s.group.Go(run.supervise)
+	return run
+}
+
+// killResident kills a worker that the call has.
+func (s *Sessions) killResident(h *hold, r *resident) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.session.resident == r {
+		s.kill(h.session)
+	}
+}
+
+// supervise waits for the end of the request and decides how it ended.
+func (r *Run) supervise() {
+	<-r.execution.Done()
+	reply, err := r.execution.Reply()
+	if err != nil {
+		r.sessions.killResident(r.hold, r.resident)
+		<-r.resident.gone
+	}
+	r.reply = reply
+	r.exit, r.err = r.finish(err)
+	if _, ok := r.execution.(Committer); !ok || err != nil {
+		r.sessions.release(r.hold)
+	}
+	close(r.done)
+}
+
+// finish records the end in the session.
+func (r *Run) finish(err error) (dray.Exit, error) {
+	s, sess := r.sessions, r.hold.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.over, r.hold.run = true, nil
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	if err != nil {
+		sess.died = r.hold.cause == nil
+		return r.lostWorker(err)
+	}
+	sess.usage = r.reply.Usage
+	if r.info.DiscardedState {
+		sess.lost = false // the reply reports it
+	}
+	interrupted := r.stopped && !r.info.Capabilities.InterruptKeepsState
+	tooLarge := s.opts.RetireAbove > 0 && sess.usage.MemoryBytes > s.opts.RetireAbove
+	if interrupted || tooLarge {
+		s.kill(sess)
+	}
+	return dray.Exit{Code: r.reply.Code, Survivors: dray.Survivors{Proven: true}}, nil
+}
+
+// lostWorker returns how a request ended without a reply.
+func (r *Run) lostWorker(err error) (dray.Exit, error) {
+	exit, exitErr := r.resident.worker.Exit()
+	switch {
+	case r.hold.cause != nil:
+		return exit, r.hold.cause
+	case r.stopped:
+		return exit, exitErr // its caller knows why
+	case !errors.Is(err, errWorkerEnded):
+		return exit, err
+	case exitErr != nil:
+		return exit, exitErr
+	case exit.Signal != 0:
+		return exit, nil
+	default:
+		return exit, dray.Errorf(dray.CodeAgentLost,
+			"the Python interpreter exited with %d while it ran code", exit.Code).
+			WithHint("code that calls os._exit or crashes ends its session; the next call starts a new one")
+	}
+}
+
+// Stdin returns the stdin of the code.
+func (r *Run) Stdin() io.WriteCloser { return r.execution.Stdin() }
+
+// Output returns what the code writes to a stream. Both must be read to their ends.
+func (r *Run) Output(stream dray.Stream) io.Reader { return r.execution.Output(stream) }
+
+// Signal interrupts the code on SIGINT, and kills the worker on SIGKILL and SIGTERM. Other signals
+// fail with unsupported.
+func (r *Run) Signal(sig syscall.Signal) error {
+	switch sig {
+	case syscall.SIGINT:
+		r.execution.Interrupt()
+	case syscall.SIGTERM, syscall.SIGKILL:
+		r.Stop(0)
+	default:
+		return dray.Errorf(dray.CodeUnsupported, "a Python session takes no signal %d", int(sig)).
+			WithHint("send INT to interrupt the code, or KILL to end its session")
+	}
+	return nil
+}
+
+// Resize fails with dray.ErrNoTerminal.
+func (r *Run) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
+
+// Stop interrupts the code, and kills the worker with all its processes after grace, of which at
+// most 1.5 s are given. It does not block.
+func (r *Run) Stop(grace time.Duration) {
+	r.sessions.mu.Lock()
+	defer r.sessions.mu.Unlock()
+	if r.over {
+		return
+	}
+	r.stopped = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	if grace <= 0 {
+		r.killLocked()
+		return
+	}
+	r.execution.Interrupt()
+	r.timer = time.AfterFunc(min(grace, maxGrace), r.kill)
+}
+
+func (r *Run) kill() {
+	r.sessions.mu.Lock()
+	defer r.sessions.mu.Unlock()
+	r.killLocked()
+}
+
+// killLocked kills the worker unless the request has ended: the worker may run the next one.
+func (r *Run) killLocked() {
+	if sess := r.hold.session; !r.over && sess.resident == r.resident {
+		r.sessions.kill(sess)
+	}
+}
+
+// Wait blocks until the request has ended, or the worker is gone. Exit.Code is the code of the
+// reply. Without a reply it returns how the worker ended, and fails with agent_lost if that exited
+// by itself or violated the protocol, with conflict if the session was reset, and with
+// shutting_down after Close.
+func (r *Run) Wait() (dray.Exit, error) {
+	<-r.done
+	return r.exit, r.err
+}
+
+// Reply returns the checked reply, after Wait. It reports whether there is one.
+func (r *Run) Reply() (Reply, bool) {
+	_, err := r.execution.Reply()
+	return r.reply, err == nil
+}
+
+// Session says in which worker the call ran.
+func (r *Run) Session() SessionInfo { return r.info }
+
+// Commit changes the files as the code did, if the runtime is transactional, and returns what
+// changed. Its caller calls it after Wait, once, when the outcome of the call is decided and is no
+// timeout, cancel or limit (PY-18).
+func (r *Run) Commit(ctx context.Context) (FileChanges, error) {
+	if c, ok := r.execution.(Committer); ok && r.err == nil {
+		return c.Commit(ctx)
+	}
+	return FileChanges{}, nil
+}
+
+// Release lets the next call have the session, and drops the changes to files that were not
+// committed. It may be called more than once, and with a nil Run. It blocks until the request has
+// ended.
+func (r *Run) Release() {
+	if r == nil {
+		return
+	}
+	<-r.done
+	if c, ok := r.execution.(Committer); ok {
+		c.Discard()
+	}
+	r.sessions.release(r.hold)
+}

@@ -1,0 +1,338 @@
+package python
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+)
+
+// Options are the parameters of [New].
+type Options struct {
+	// Runtimes start the workers. A session names one of them and keeps it.
+	Runtimes []Runtime
+	// Resident are the maximum numbers of workers by the name of the runtime: those that start, run,
+	// are idle or have not ended yet. Each is at least 1.
+	Resident map[string]int
+	// Idle is how long a worker is kept without a call. Zero is without end.
+	Idle time.Duration
+	// Queue is the maximum number of calls that wait for a session or a worker, by runtime. QueueWait
+	// bounds their wait.
+	Queue     int
+	QueueWait time.Duration
+	// Memory is the budget of a worker in bytes; RetireAbove ends a worker after a call that left it
+	// with more. TotalMemory bounds the budgets of all workers together. Zero is no bound.
+	Memory, RetireAbove, TotalMemory int64
+	// StateFile lists the sessions with state, so that its loss is reported after a restart of the
+	// daemon (PY-25). Its directory exists. Empty is no such file.
+	StateFile string
+	Log       *zap.Logger // required
+}
+
+// Key identifies a session (PY-17).
+type Key struct {
+	Principal string `json:"principal"`
+	// Environment is an id that an environment keeps when the daemon restarts.
+	Environment string `json:"environment"`
+	Runtime     string `json:"runtime"`
+	Name        string `json:"name"`
+}
+
+func compareKeys(a, b Key) int {
+	return cmp.Or(
+		cmp.Compare(a.Principal, b.Principal), cmp.Compare(a.Environment, b.Environment),
+		cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.Name, b.Name),
+	)
+}
+
+// SessionState is what a session does (PY-07).
+type SessionState string
+
+// The states of a session. A cold session has no worker: none was started, or it was idle for too
+// long, or another session needed its place. The worker of a dead one was killed or has crashed.
+// The next call of either starts a worker.
+const (
+	Cold        SessionState = "cold"
+	Starting    SessionState = "starting"
+	Idle        SessionState = "idle"
+	Busy        SessionState = "busy"
+	Terminating SessionState = "terminating"
+	Dead        SessionState = "dead"
+)
+
+// Status describes a session.
+type Status struct {
+	Key
+	State SessionState `json:"state"`
+	// Generation counts the workers of the session. Zero is none yet.
+	Generation uint32 `json:"generation"`
+	// Hello is that of the worker; nil without one.
+	Hello *Hello `json:"worker,omitempty"`
+	// Executable is the interpreter that operation prepare chose; empty is the environment's.
+	Executable  string       `json:"executable,omitempty"`
+	Permissions *Permissions `json:"permissions,omitempty"`
+	// HasState says that user code ran in the worker. StateLost says that the next reply will report
+	// discarded_state.
+	HasState  bool `json:"has_state"`
+	StateLost bool `json:"state_lost"`
+	// Waiting is the number of calls that wait for the session.
+	Waiting  int       `json:"waiting"`
+	LastUsed time.Time `json:"last_used,omitzero"`
+	Usage    Usage     `json:"usage"` // of the last call
+}
+
+// Sessions has the sessions of all principals. It is safe for concurrent use.
+type Sessions struct {
+	opts    Options
+	pools   map[string]*pool
+	journal *journal
+	group   sync.WaitGroup // of all goroutines
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[Key]*session
+}
+
+// session is the session of a key. Its fields are guarded by Sessions.mu.
+type session struct {
+	key         Key
+	pool        *pool
+	generation  uint32
+	permissions *Permissions
+	created     bool   // permissions are fixed
+	executable  string // chosen by operation prepare
+	// hasState says that user code ran in the worker, lost that state was lost and no reply has said
+	// so yet.
+	hasState, lost bool
+	died           bool // the last worker ended by itself, or in a call
+	holder         *hold
+	turns          []*hold
+	resident       *resident
+	idleTimer      *time.Timer // nil if none runs
+	lastUsed       time.Time
+	usage          Usage
+}
+
+// New returns Sessions without workers. It fails with invalid_request if the options contradict
+// each other.
+func New(opts Options) (*Sessions, error) {
+	s := &Sessions{opts: opts, pools: map[string]*pool{}, sessions: map[Key]*session{}}
+	total := int64(0)
+	for _, r := range opts.Runtimes {
+		limit := opts.Resident[r.Name()]
+		if limit < 1 {
+			return nil, dray.Errorf(dray.CodeInvalidRequest,
+				"the Python runtime %s may have %d workers", r.Name(), limit).
+				WithHint("set its number of resident workers to 1 or more")
+		}
+		total += int64(limit) * opts.Memory
+		s.pools[r.Name()] = &pool{runtime: r, limit: limit}
+	}
+	if opts.TotalMemory > 0 && total > opts.TotalMemory {
+		return nil, dray.Errorf(dray.CodeInvalidRequest,
+			"the workers of all Python runtimes may use %d MiB together, and python.total_memory is %d MiB",
+			total>>20, opts.TotalMemory>>20).
+			WithHint("raise python.total_memory, or reduce python.memory or the numbers of resident workers")
+	}
+	s.load()
+	return s, nil
+}
+
+// load creates the sessions whose state was lost when the daemon ended.
+func (s *Sessions) load() {
+	var entries []journalEntry
+	s.journal, entries = openJournal(s.opts.StateFile, s.opts.Log)
+	for _, e := range entries {
+		if p := s.pools[e.Runtime]; p != nil {
+			s.sessions[e.Key] = &session{key: e.Key, pool: p, generation: e.Generation, lost: true}
+		}
+	}
+}
+
+// Runtimes returns the capabilities of the runtimes by name.
+func (s *Sessions) Runtimes() map[string]Capabilities {
+	all := map[string]Capabilities{}
+	for name, p := range s.pools {
+		all[name] = p.runtime.Capabilities()
+	}
+	return all
+}
+
+// Close refuses new calls, fails those that wait with shutting_down, ends all workers, and blocks
+// until they are gone.
+func (s *Sessions) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, sess := range s.sessions {
+		s.closeSession(sess)
+	}
+	for _, p := range s.pools {
+		for _, h := range p.queue {
+			h.slot.fail(errShuttingDown())
+		}
+		p.waiting -= len(p.queue)
+		p.queue = nil
+	}
+	s.mu.Unlock()
+	s.group.Wait()
+	s.journal.close()
+}
+
+func (s *Sessions) closeSession(sess *session) {
+	sess.stopTimer()
+	for _, h := range sess.turns {
+		h.turn.fail(errShuttingDown())
+	}
+	sess.pool.waiting -= len(sess.turns)
+	sess.turns = nil
+	s.abort(sess, errShuttingDown())
+}
+
+// List returns the sessions of a principal in an environment, sorted. An empty principal or
+// environment is all of them.
+func (s *Sessions) List(principal, environment string) []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []Status{}
+	for _, key := range slices.SortedFunc(maps.Keys(s.sessions), compareKeys) {
+		if (principal == "" || key.Principal == principal) &&
+			(environment == "" || key.Environment == environment) {
+			list = append(list, s.sessions[key].status())
+		}
+	}
+	return list
+}
+
+// Status returns a session. It fails with not_found if there is none.
+func (s *Sessions) Status(key Key) (Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sess := s.sessions[key]
+	if sess == nil {
+		return Status{}, notFoundError(key)
+	}
+	return sess.status(), nil
+}
+
+func notFoundError(key Key) *dray.Error {
+	return dray.Errorf(dray.CodeNotFound, "there is no Python session %q with the runtime %s",
+		key.Name, key.Runtime).
+		WithHint("a session exists from its first run; operation status lists yours")
+}
+
+func (sess *session) status() Status {
+	st := Status{
+		Key: sess.key, State: sess.state(), Generation: sess.generation,
+		Executable: sess.executable, Permissions: sess.permissions,
+		HasState: sess.hasState, StateLost: sess.lost, Waiting: len(sess.turns),
+		LastUsed: sess.lastUsed, Usage: sess.usage,
+	}
+	if r := sess.resident; r != nil {
+		hello := r.worker.Hello()
+		st.Hello = &hello
+	}
+	return st
+}
+
+func (sess *session) state() SessionState {
+	switch r := sess.resident; {
+	case r != nil && r.ending:
+		return Terminating
+	case r != nil && sess.holder != nil:
+		return Busy
+	case r != nil:
+		return Idle
+	case sess.holder != nil && sess.holder.starting:
+		return Starting
+	case sess.died:
+		return Dead
+	default:
+		return Cold
+	}
+}
+
+// Interrupt raises KeyboardInterrupt in the code that a session runs, at once, and reports whether
+// it runs any. It fails with not_found if there is no such session.
+func (s *Sessions) Interrupt(key Key) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sess := s.sessions[key]
+	if sess == nil {
+		return false, notFoundError(key)
+	}
+	if h := sess.holder; h != nil && h.run != nil {
+		h.run.execution.Interrupt()
+		return true, nil
+	}
+	return false, nil
+}
+
+// Reset ends the worker of a session at once, also if it runs a call, which then fails with
+// conflict. It blocks until the worker is gone, or ctx ends. It reports whether state was
+// discarded, which the next reply does not repeat. Calls that wait run in the next worker. It fails
+// with not_found if there is no such session.
+func (s *Sessions) Reset(ctx context.Context, key Key) (discarded bool, err error) {
+	s.mu.Lock()
+	sess := s.sessions[key]
+	if sess == nil {
+		s.mu.Unlock()
+		return false, notFoundError(key)
+	}
+	s.abort(sess, errReset(key))
+	discarded = sess.lost
+	sess.lost, sess.died, sess.created, sess.permissions = false, false, false, nil
+	s.journal.record(sess.key, sess.generation, false)
+	gone := sess.gone()
+	s.forgetIfUnused(sess)
+	s.mu.Unlock()
+	select {
+	case <-gone:
+		return discarded, nil
+	case <-ctx.Done():
+		return discarded, context.Cause(ctx)
+	}
+}
+
+func errReset(key Key) *dray.Error {
+	return dray.Errorf(dray.CodeConflict, "the Python session %q was reset while the call ran",
+		key.Name).WithHint("repeat the call; it starts with a new session")
+}
+
+// abort ends the worker of a session, the call that runs in it, and the start of a worker.
+func (s *Sessions) abort(sess *session, cause *dray.Error) {
+	if h := sess.holder; h != nil && h.cause == nil {
+		h.cause = cause
+		h.cancel(cause)
+	}
+	s.kill(sess)
+}
+
+// gone returns a channel that is closed when the session's worker is gone.
+func (sess *session) gone() <-chan struct{} {
+	if sess.resident != nil {
+		return sess.resident.gone
+	}
+	none := make(chan struct{})
+	close(none)
+	return none
+}
+
+// lose records that the state of a session is lost.
+func (sess *session) lose() {
+	if sess.hasState {
+		sess.hasState, sess.lost = false, true
+	}
+}
+
+func (sess *session) stopTimer() {
+	if sess.idleTimer != nil {
+		sess.idleTimer.Stop()
+		sess.idleTimer = nil
+	}
+}
