@@ -258,7 +258,7 @@ var owners = []owner{
 	},
 	{"go.uber.org/zap", []string{
 		"audit", "executor/agent", "executor/docker", "internal/logging",
-		"internal/api", "internal/call", "internal/workspace", "cmd/dray/command",
+		"internal/api", "internal/call", "internal/python", "internal/workspace", "cmd/dray/command",
 	}},
 	{"golang.org/x/sys", []string{"audit", "executor/...", "internal/...", "cmd/..."}},
 }

@@ -21,12 +21,12 @@ import (
 type fakeRuntime struct {
 	name         string
 	capabilities Capabilities
-	// startErr is the error of the next starts. startGate blocks starts until it is closed, killGate the
-	// end of killed workers. Nil does neither.
+	// startErr is the error of the next starts. startGate blocks starts until it is closed, killGate
+	// the end of killed workers. Nil does neither.
 	startErr            error
 	startGate, killGate chan struct{}
 	// execute is how a worker answers; nil is at once with okReply.
-	execute func(w *fakeWorker, e *fakeExecution)
+	execute behaviour
 
 	mu        sync.Mutex
 	workers   []*fakeWorker
@@ -34,6 +34,8 @@ type fakeRuntime struct {
 	mostAlive atomic.Int64
 	wg        sync.WaitGroup
 }
+
+type behaviour func(w *fakeWorker, e *fakeExecution)
 
 func (f *fakeRuntime) Name() string {
 	if f.name != "" {
@@ -70,7 +72,7 @@ func (f *fakeRuntime) Start(ctx context.Context, spec WorkerSpec) (Worker, error
 }
 
 // behave sets how workers answer from now on, unless it is nil, and returns how they do.
-func (f *fakeRuntime) behave(execute func(*fakeWorker, *fakeExecution)) func(*fakeWorker, *fakeExecution) {
+func (f *fakeRuntime) behave(execute behaviour) behaviour {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if execute != nil {
@@ -87,12 +89,6 @@ func (f *fakeRuntime) worker(n int) *fakeWorker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.workers[n]
-}
-
-func (f *fakeRuntime) started() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.workers)
 }
 
 type fakeWorker struct {

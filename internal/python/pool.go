@@ -18,6 +18,8 @@ type pool struct {
 	ending  int     // those that were killed and are not gone
 	queue   []*hold // that wait for a worker's slot, in order
 	waiting int     // calls that wait for a session or for a slot
+	// residents are the sessions with a worker.
+	residents map[*session]bool
 }
 
 // resident is a worker that has started.
@@ -40,6 +42,12 @@ type hold struct {
 	cancel context.CancelCauseFunc
 	cause  *dray.Error
 	wait   *time.Timer // bounds both waits together; nil until the first
+}
+
+func (h *hold) stopTimer() {
+	if h.wait != nil {
+		h.wait.Stop()
+	}
 }
 
 // waiter waits for a turn or for a slot.
@@ -174,9 +182,6 @@ func (s *Sessions) withdraw(h *hold, w *waiter) {
 func (s *Sessions) release(h *hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.wait != nil {
-		h.wait.Stop()
-	}
 	s.returnSlot(h)
 	if h.session.holder == h {
 		h.session.lastUsed = time.Now()
@@ -253,7 +258,7 @@ func (s *Sessions) dispatch(p *pool) {
 		h.slot.grant()
 	}
 	for p.ending < len(p.queue) {
-		oldest := s.leastRecentlyUsed(p)
+		oldest := p.leastRecentlyUsed()
 		if oldest == nil {
 			return
 		}
@@ -261,10 +266,9 @@ func (s *Sessions) dispatch(p *pool) {
 	}
 }
 
-func (s *Sessions) leastRecentlyUsed(p *pool) (oldest *session) {
-	for _, sess := range s.sessions {
-		if sess.pool == p && sess.isIdle() &&
-			(oldest == nil || sess.lastUsed.Before(oldest.lastUsed)) {
+func (p *pool) leastRecentlyUsed() (oldest *session) {
+	for sess := range p.residents {
+		if sess.isIdle() && (oldest == nil || sess.lastUsed.Before(oldest.lastUsed)) {
 			oldest = sess
 		}
 	}
@@ -293,13 +297,15 @@ func (s *Sessions) watch(sess *session, r *resident) {
 	sess.stopTimer()
 	sess.lose()
 	sess.resident = nil
+	delete(sess.pool.residents, sess)
 	if r.ending {
 		sess.pool.ending--
 	} else {
 		sess.died = true
 	}
-	if r.heir != nil {
+	if r.heir != nil && r.heir == sess.holder {
 		r.heir.starting = true
+		s.dispatch(sess.pool) // others wait for one slot less
 		return
 	}
 	s.freeSlot(sess.pool)

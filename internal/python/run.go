@@ -86,6 +86,7 @@ func (s *Sessions) withSession(ctx context.Context, key Key,
 	h := &hold{}
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	defer h.cancel(nil)
+	defer h.stopTimer()
 	if err := s.take(ctx, h, key); err != nil {
 		return err
 	}
@@ -115,9 +116,15 @@ func (s *Sessions) startRun(ctx context.Context, h *hold, env dray.Environment, 
 		if err != nil {
 			return nil, err
 		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		e, err := r.worker.Execute(spec.Request, spec.Files)
 		if err == nil {
 			return s.begin(h, r, e), nil
+		}
+		if !isLost(err) {
+			return nil, err // the worker refused the request
 		}
 		s.killResident(h, r)
 		select {
@@ -129,6 +136,11 @@ func (s *Sessions) startRun(ctx context.Context, h *hold, env dray.Environment, 
 			return nil, err
 		}
 	}
+}
+
+// isLost reports whether a worker has ended or violated the protocol.
+func isLost(err error) bool {
+	return errors.Is(err, errWorkerEnded) || dray.CodeOf(err) == dray.CodeAgentLost
 }
 
 // worker returns the worker of a session, and starts it if there is none.
@@ -175,14 +187,15 @@ func (s *Sessions) startWorker(ctx context.Context, h *hold, env dray.Environmen
 	defer s.mu.Unlock()
 	if err != nil {
 		s.returnSlot(h)
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+		if h.cause != nil {
+			err = h.cause
 		}
 		return nil, err
 	}
 	r := &resident{worker: w, generation: ws.Generation, gone: make(chan struct{})}
 	s.group.Go(func() { s.watch(h.session, r) })
 	sess := h.session
+	sess.pool.residents[sess] = true
 	h.starting, sess.resident, sess.died = false, r, false
 	sess.created, sess.permissions = true, ws.Permissions
 	if h.cause != nil { // reset or closed meanwhile
@@ -227,7 +240,7 @@ func (s *Sessions) begin(h *hold, r *resident, e Execution) *Run {
 		s.journal.record(sess.key, r.generation, true)
 		sess.hasState = true
 	}
-	if (sess.resident != r || r.ending) && h.cause == nil {
+	if sess.resident != r || r.ending {
 		sess.lose() // it has ended already
 	}
 	s.group.Go(run.supervise)

@@ -132,7 +132,7 @@ func New(opts Options) (*Sessions, error) {
 				WithHint("set its number of resident workers to 1 or more")
 		}
 		total += int64(limit) * opts.Memory
-		s.pools[r.Name()] = &pool{runtime: r, limit: limit}
+		s.pools[r.Name()] = &pool{runtime: r, limit: limit, residents: map[*session]bool{}}
 	}
 	if opts.TotalMemory > 0 && total > opts.TotalMemory {
 		return nil, dray.Errorf(dray.CodeInvalidRequest,

@@ -43,7 +43,7 @@ func TestSessions_States(t *testing.T) {
 		want("a=idle")
 		time.Sleep(time.Minute - 1)
 		want("a=idle")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		want("a=terminating")
 		close(f.killGate)
 		want("a=cold")
