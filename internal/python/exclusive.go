@@ -76,7 +76,10 @@ func (x *Exclusive) Restart(ctx context.Context, executable string) (h Hello, di
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	discarded, sess.lost = sess.lost, false
+	discarded, sess.lost = sess.lost > 0, 0
+	if sess.resident != nil {
+		sess.resident.afterLoss = false
+	}
 	s.journal.record(sess.key, sess.generation, false)
 	return h, discarded, nil
 }

@@ -27,6 +27,8 @@ type fakeRuntime struct {
 	startGate, killGate chan struct{}
 	// execute is how a worker answers; nil is at once with okReply.
 	execute behaviour
+	// holdsFiles makes executions a Committer.
+	holdsFiles bool
 
 	mu        sync.Mutex
 	workers   []*fakeWorker
@@ -154,12 +156,14 @@ func (w *fakeWorker) Execute(req Request, _ dray.Files) (Execution, error) {
 		req: req, worker: w, done: make(chan struct{}), interrupted: make(chan struct{}),
 	}
 	w.running = e
-	execute := w.runtime.behave(nil)
-	if execute == nil {
+	if execute := w.runtime.behave(nil); execute == nil {
 		e.reply(0)
-		return e, nil
+	} else {
+		w.runtime.wg.Go(func() { execute(w, e) })
 	}
-	w.runtime.wg.Go(func() { execute(w, e) })
+	if w.runtime.holdsFiles {
+		return &filesExecution{e}, nil
+	}
 	return e, nil
 }
 
@@ -168,6 +172,8 @@ type fakeExecution struct {
 	worker      *fakeWorker
 	once, intr  sync.Once
 	interrupted chan struct{}
+	commits     atomic.Int64
+	discards    atomic.Int64
 	done        chan struct{}
 	result      Reply
 	err         error
@@ -188,6 +194,16 @@ func (e *fakeExecution) end(reply Reply, err error) {
 		close(e.done)
 	})
 }
+
+// filesExecution counts what happens to its files.
+type filesExecution struct{ *fakeExecution }
+
+func (e *filesExecution) Commit(context.Context) (FileChanges, error) {
+	e.commits.Add(1)
+	return FileChanges{Created: []string{"out.xlsx"}}, nil
+}
+
+func (e *filesExecution) Discard() { e.discards.Add(1) }
 
 // reply ends the request with a code.
 func (e *fakeExecution) reply(code int) { e.end(Reply{OK: code == 0, Code: code}, nil) }

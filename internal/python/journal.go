@@ -56,7 +56,7 @@ func (j *journal) read(data []byte) {
 	damaged := 0
 	for line := range bytes.Lines(data) {
 		var e journalEntry
-		if err := decode(bytes.TrimSpace(line), &e); err != nil || e.Name == "" {
+		if err := decode(bytes.TrimSpace(line), &e); err != nil || e.Name == "" || e.Generation == 0 {
 			damaged++
 			continue
 		}

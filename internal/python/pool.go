@@ -27,6 +27,7 @@ type resident struct {
 	worker     Worker
 	generation uint32
 	ending     bool          // it was killed
+	afterLoss  bool          // its next reply reports that state was lost
 	gone       chan struct{} // closed when its process is gone and its slot is free
 	// heir gets its slot; nil frees it.
 	heir *hold
@@ -309,7 +310,6 @@ func (s *Sessions) watch(sess *session, r *resident) {
 		return
 	}
 	s.freeSlot(sess.pool)
-	s.forgetIfUnused(sess)
 }
 
 func (s *Sessions) freeSlot(p *pool) {
@@ -347,10 +347,9 @@ func (s *Sessions) makeRoom() {
 	}
 }
 
-// forgetIfUnused drops a session that is as a new one would be.
+// forgetIfUnused drops a session that no worker was ever asked for, as when its call was refused.
 func (s *Sessions) forgetIfUnused(sess *session) {
-	isNew := !sess.lost && !sess.died && !sess.created && sess.executable == ""
-	if isNew && sess.holder == nil && sess.resident == nil && s.sessions[sess.key] == sess {
+	if sess.generation == 0 && sess.executable == "" && sess.holder == nil {
 		delete(s.sessions, sess.key)
 	}
 }

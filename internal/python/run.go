@@ -192,9 +192,11 @@ func (s *Sessions) startWorker(ctx context.Context, h *hold, env dray.Environmen
 		}
 		return nil, err
 	}
-	r := &resident{worker: w, generation: ws.Generation, gone: make(chan struct{})}
-	s.group.Go(func() { s.watch(h.session, r) })
 	sess := h.session
+	r := &resident{
+		worker: w, generation: ws.Generation, gone: make(chan struct{}), afterLoss: sess.lost > 0,
+	}
+	s.group.Go(func() { s.watch(sess, r) })
 	sess.pool.residents[sess] = true
 	h.starting, sess.resident, sess.died = false, r, false
 	sess.created, sess.permissions = true, ws.Permissions
@@ -231,7 +233,7 @@ func (s *Sessions) begin(h *hold, r *resident, e Execution) *Run {
 	run := &Run{
 		sessions: s, hold: h, resident: r, execution: e, done: make(chan struct{}),
 		info: SessionInfo{
-			Key: sess.key, Generation: r.generation, Restarted: sess.lost, DiscardedState: sess.lost,
+			Key: sess.key, Generation: r.generation, Restarted: r.afterLoss, DiscardedState: r.afterLoss,
 			Capabilities: sess.pool.runtime.Capabilities(),
 		},
 	}
@@ -286,8 +288,9 @@ func (r *Run) finish(err error) (dray.Exit, error) {
 		return r.lostWorker(err)
 	}
 	sess.usage = r.reply.Usage
-	if r.info.DiscardedState {
-		sess.lost = false // the reply reports it
+	r.resident.afterLoss = false // the reply reports it
+	if sess.lost < r.resident.generation {
+		sess.lost = 0
 	}
 	interrupted := r.stopped && !r.info.Capabilities.InterruptKeepsState
 	tooLarge := s.opts.RetireAbove > 0 && sess.usage.MemoryBytes > s.opts.RetireAbove

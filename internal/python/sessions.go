@@ -107,16 +107,17 @@ type session struct {
 	permissions *Permissions
 	created     bool   // permissions are fixed
 	executable  string // chosen by operation prepare
-	// hasState says that user code ran in the worker, lost that state was lost and no reply has said
-	// so yet.
-	hasState, lost bool
-	died           bool // the last worker ended by itself, or in a call
-	holder         *hold
-	turns          []*hold
-	resident       *resident
-	idleTimer      *time.Timer // nil if none runs
-	lastUsed       time.Time
-	usage          Usage
+	hasState    bool   // user code ran in the worker
+	// lost is the generation of the last worker whose state was lost, if no reply of a later one has
+	// reported that; else zero.
+	lost      uint32
+	died      bool // the last worker ended by itself, or in a call
+	holder    *hold
+	turns     []*hold
+	resident  *resident
+	idleTimer *time.Timer // nil if none runs
+	lastUsed  time.Time
+	usage     Usage
 }
 
 // New returns Sessions without workers. It fails with invalid_request if the options contradict
@@ -150,7 +151,7 @@ func (s *Sessions) load() {
 	s.journal, entries = openJournal(s.opts.StateFile, s.opts.Log)
 	for _, e := range entries {
 		if p := s.pools[e.Runtime]; p != nil {
-			s.sessions[e.Key] = &session{key: e.Key, pool: p, generation: e.Generation, lost: true}
+			s.sessions[e.Key] = &session{key: e.Key, pool: p, generation: e.Generation, lost: e.Generation}
 		}
 	}
 }
@@ -230,7 +231,7 @@ func (sess *session) status() Status {
 	st := Status{
 		Key: sess.key, State: sess.state(), Generation: sess.generation,
 		Executable: sess.executable, Permissions: sess.permissions,
-		HasState: sess.hasState, StateLost: sess.lost, Waiting: len(sess.turns),
+		HasState: sess.hasState, StateLost: sess.lost > 0, Waiting: len(sess.turns),
 		LastUsed: sess.lastUsed, Usage: sess.usage,
 	}
 	if r := sess.resident; r != nil {
@@ -285,11 +286,10 @@ func (s *Sessions) Reset(ctx context.Context, key Key) (discarded bool, err erro
 		return false, notFoundError(key)
 	}
 	s.abort(sess, errReset(key))
-	discarded = sess.lost
-	sess.lost, sess.died, sess.created, sess.permissions = false, false, false, nil
+	discarded = sess.lost > 0
+	sess.lost, sess.died, sess.created, sess.permissions = 0, false, false, nil
 	s.journal.record(sess.key, sess.generation, false)
 	gone := sess.gone()
-	s.forgetIfUnused(sess)
 	s.mu.Unlock()
 	select {
 	case <-gone:
@@ -326,7 +326,7 @@ func (sess *session) gone() <-chan struct{} {
 // lose records that the state of a session is lost.
 func (sess *session) lose() {
 	if sess.hasState {
-		sess.hasState, sess.lost = false, true
+		sess.hasState, sess.lost = false, sess.generation
 	}
 }
 
