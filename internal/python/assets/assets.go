@@ -132,6 +132,9 @@ func (s *Store) Open(ctx context.Context) (Assets, error) {
 	}
 	s.verified = nil
 	v, err := s.verify(ctx)
+	if ended := context.Cause(ctx); ended != nil {
+		return Assets{}, ended
+	}
 	if err != nil {
 		return Assets{}, unusable(err)
 	}

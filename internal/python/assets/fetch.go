@@ -65,6 +65,8 @@ type fetch struct {
 	// dir is the asset folder, work the folder beside it with downloads and new, the next dir.
 	dir, work string
 	next      *os.Root
+	// differs is the first file of opts.From that has the name of a pinned one and not its content.
+	differs *Problem
 	// total and done are bytes of the download, name its package.
 	total, done, downloaded int64
 }
@@ -109,6 +111,8 @@ func (f *fetch) run(ctx context.Context) (Fetched, error) {
 		if found, err := f.store.Open(ctx); err == nil {
 			return Fetched{Assets: found, Root: filepath.Dir(found.Dir), Reused: true}, nil
 		}
+	} else if err := isDir(f.opts.From); err != nil {
+		return Fetched{}, err
 	}
 	if err := f.place(); err != nil {
 		return Fetched{}, err
@@ -131,6 +135,18 @@ func (f *fetch) run(ctx context.Context) (Fetched, error) {
 		return Fetched{}, err
 	}
 	return Fetched{Assets: found, Root: f.dir, Downloaded: f.downloaded}, f.removeWork()
+}
+
+func isDir(name string) error {
+	info, err := os.Stat(name)
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
+	}
+	if err != nil {
+		return dray.Errorf(dray.CodeNotFound, "read the folder with the files: %w", err).
+			WithHint("name a folder with the packages, an asset folder, or wheels")
+	}
+	return nil
 }
 
 // place finds the folder to change, and refuses one that has files of others.

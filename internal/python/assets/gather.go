@@ -42,6 +42,9 @@ func (f *fetch) packages(ctx context.Context) error {
 
 // incomplete says which packages opts.From lacks.
 func (f *fetch) incomplete(missing []*Package) error {
+	if f.differs != nil {
+		return f.differs
+	}
 	var lines []string
 	for _, pkg := range missing {
 		lines = append(lines, fmt.Sprintf("%s (sha256 %s)", path.Base(pkg.URL), pkg.SHA256))
@@ -65,7 +68,8 @@ func specs(packages []*Package) []string {
 // from opts.From.
 func (f *fetch) fromFiles(ctx context.Context, pkg *Package) (bool, error) {
 	for i, file := range pkg.Files {
-		found, err := f.copyFirst(ctx, path.Join(pkg.Folder, file.Name), file, f.places(pkg, file))
+		name := path.Join(pkg.Folder, file.Name)
+		found, err := f.copyFirst(ctx, name, pin{file, name, pkg}, f.places(pkg, file))
 		if err != nil {
 			return false, err
 		}
@@ -92,21 +96,42 @@ func (f *fetch) places(pkg *Package, file File) []string {
 }
 
 // copyFirst copies the first of the places that has the content.
-func (f *fetch) copyFirst(ctx context.Context, name string, want File, places []string,
+func (f *fetch) copyFirst(ctx context.Context, name string, want pin, places []string,
 ) (bool, error) {
-	for _, place := range places {
-		if found, err := f.copyFile(ctx, name, want, place); found || err != nil {
+	for i, place := range places {
+		found, err := f.copyFile(ctx, name, want.File, place)
+		if found || err != nil {
 			return found, err
+		}
+		if i > 0 {
+			err = f.noteOther(ctx, want, place)
+		}
+		if err != nil {
+			return false, err
 		}
 	}
 	return false, nil
 }
 
+// noteOther keeps, for the error, the first file of opts.From that is not what its name says.
+func (f *fetch) noteOther(ctx context.Context, want pin, place string) error {
+	sum, _, err := fileDigest(ctx, place)
+	if err != nil || f.differs != nil {
+		return context.Cause(ctx) // whatever it is, it is not the pinned file
+	}
+	f.differs = &Problem{
+		Kind: Mismatch, File: place, Expected: "sha256 " + want.SHA256, Got: "sha256 " + sum,
+		Source: want.from.Name + " " + want.from.Version,
+		Fix:    "bring this version: npm pack " + specs([]*Package{want.from})[0],
+	}
+	return nil
+}
+
 // copyFile copies a file. What is not there or has another content is not copied.
 func (f *fetch) copyFile(ctx context.Context, name string, want File, from string) (bool, error) {
-	in, err := openRegular(from)
+	in, err := openSource(from)
 	if err != nil {
-		return false, nil // whatever it is, it is not the pinned file
+		return false, nil
 	}
 	defer func() { _ = in.Close() }()
 	if info, err := in.Stat(); err != nil || want.Size > 0 && info.Size() != want.Size {
@@ -151,23 +176,36 @@ func escapeGlob(name string) string {
 }
 
 func (f *fetch) fromTarball(ctx context.Context, pkg *Package, name string) (bool, error) {
-	in, err := openRegular(name)
+	in, err := openSource(name)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = in.Close() }()
 	info, err := in.Stat()
-	if err != nil || info.Size() != pkg.Size {
+	if err != nil {
 		return false, err
 	}
-	sum, err := digestOf(ctx, in, pkg.Size)
-	if err != nil || sum != pkg.SHA256 {
+	if info.Size() != pkg.Size && !isNamed(pkg, name) {
+		return false, nil
+	}
+	whole := File{Name: filepath.Base(name), Size: pkg.Size, SHA256: pkg.SHA256}
+	if sum, err := digestOf(ctx, in, info.Size()); err != nil || sum != pkg.SHA256 {
+		if isNamed(pkg, name) {
+			err = errors.Join(err, f.noteOther(ctx, pin{whole, whole.Name, pkg}, name))
+		}
 		return false, err
 	}
 	if _, err := in.Seek(0, 0); err != nil {
 		return false, err
 	}
 	return true, unpack(ctx, in, pkg, f.next)
+}
+
+// isNamed reports whether a file has the name that the registry or npm gives the package.
+func isNamed(pkg *Package, file string) bool {
+	base := filepath.Base(file)
+	packed := strings.ReplaceAll(strings.TrimPrefix(pkg.Name, "@"), "/", "-") + "-" + pkg.Version
+	return base == path.Base(pkg.URL) || base == packed+".tgz"
 }
 
 // downloadAll downloads packages and unpacks them.

@@ -16,7 +16,7 @@ import (
 // maxSkipped bounds what a package may have beside its pinned files, unpacked, in bytes;
 // maxMembers its members.
 const (
-	maxSkipped = 64 << 20
+	maxSkipped = 8 << 20
 	maxMembers = 10_000
 )
 

@@ -221,8 +221,13 @@ func readSmall(name string) ([]byte, error) {
 }
 
 // openRegular opens a file that is no link, folder, pipe or device.
-func openRegular(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func openRegular(name string) (*os.File, error) { return open(name, syscall.O_NOFOLLOW) }
+
+// openSource opens a file to copy. It may be a link: what counts is its content.
+func openSource(name string) (*os.File, error) { return open(name, 0) }
+
+func open(name string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, &Problem{Kind: Unsafe, File: name, Got: "is a symlink"}
 	}

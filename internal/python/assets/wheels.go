@@ -175,7 +175,7 @@ func (f *fetch) addWheel(ctx context.Context, set *wheelSet, file string) error 
 }
 
 func fileDigest(ctx context.Context, name string) (sum string, size int64, err error) {
-	in, err := openRegular(name)
+	in, err := openSource(name)
 	if err != nil {
 		return "", 0, err
 	}
