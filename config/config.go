@@ -30,6 +30,7 @@ type Config struct {
 	Retry    Retry
 	Breaker  Breaker
 	Audit    Audit
+	Python   Python
 
 	origins map[string]Origin
 	options Options

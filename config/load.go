@@ -89,6 +89,7 @@ func (d *decoder) finalize(stack layeredValues, env environment) {
 	d.checkUsers()
 	d.checkSandbox(stack)
 	d.checkTimeouts(stack)
+	d.checkPython(stack)
 	d.checkRoutingTargets()
 	if e := d.c.Engine; e.Host != "" && e.Context != "" {
 		other, _ := stack.lookup("engine.host")

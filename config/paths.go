@@ -207,6 +207,9 @@ func (s State) Run() string { return s.join("run") }
 // Homes returns the directory of the private homes of host tools.
 func (s State) Homes() string { return s.join("homes") }
 
+// PythonSessions is the list of the Python sessions with state.
+func (s State) PythonSessions() string { return s.join("python-sessions.jsonl") }
+
 func (s State) join(name string) string { return filepath.Join(string(s), name) }
 
 const fixState = "choose another directory with --state or DRAY_STATE"

@@ -161,6 +161,11 @@ var (
 	}
 )
 
+// pythonRuntimeSchema is the name of a runtime, or null.
+var pythonRuntimeSchema = &schema{AnyOf: []*schema{
+	enumOf(supportedRuntimes()...), {Type: "null"},
+}}
+
 // capabilitiesSchema is a list of words and of an object with the written files.
 var capabilitiesSchema = arrayOf(&schema{AnyOf: []*schema{
 	enumOf(capabilityWords...), objectOf(writesKeys, "writes"),

@@ -256,10 +256,14 @@ func TestReferenceSaysWhatTheSchemaSays(t *testing.T) {
 				continue
 			}
 			seen++
-			row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(prefix+name) + "` \\| .*\\| " + regexp.QuoteMeta(child.Description) + " \\|$")
+			value := ".*"
+			if child.Default != "" {
+				value = "`" + regexp.QuoteMeta(child.Default) + "` "
+			}
+			row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(prefix+name) + "` \\| " + value + "\\| " + regexp.QuoteMeta(child.Description) + " \\|$")
 			if !row.Match(page) {
-				t.Errorf("docs/reference/configuration.md does not say of %s%s: %s", prefix, name,
-					child.Description)
+				t.Errorf("docs/reference/configuration.md does not say of %s%s: %s, default %q", prefix, name,
+					child.Description, child.Default)
 			}
 		}
 	}

@@ -146,6 +146,7 @@ var (
 	exitCodesKind    = kindOf(exitCodesSchema, (*decoder).exitCodes)
 	mappingsKind     = yamlKind(arrayOf(objectOf(mappingKeys, "host", "container")), (*decoder).
 				mappings)
+	pythonRuntimeKind = kindOf(pythonRuntimeSchema, (*decoder).pythonRuntime)
 	allowedHostKind   = kindOf(pattern(hostPattern), (*decoder).allowedHost)
 	allowedOriginKind = kindOf(pattern(originPattern), (*decoder).allowedOrigin)
 	tokensKind        = namedKind(mapOf(&schema{
@@ -441,17 +442,12 @@ var settings = append(settingDefs{
 		"trust.workspaces", listKind(absPathKind), "",
 		"directories that are trusted with any configuration",
 	},
-}, unsupportedSettings()...)
+}, append(pythonSettings(), unsupportedSettings()...)...)
 
 // unsupportedSettings returns the keys of the contract that are refused by name.
 func unsupportedSettings() settingDefs {
 	keys := []string{
 		"policy.files", "policy.approval_lifetime",
-		"python.runtime", "python.resident", "python.idle", "python.queue", "python.queue_wait",
-		"python.wall", "python.cpu", "python.memory", "python.total_memory", "python.permissions.fs",
-		"python.permissions.network", "python.permissions.env", "python.pyodide.assets",
-		"python.pyodide.deno", "python.pyodide.resident", "python.pyodide.preload",
-		"python.prepare.source_builds", "python.prepare.index",
 		"mcp.servers", "mcp.view",
 	}
 	var unsupported settingDefs

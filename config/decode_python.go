@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Python configures the tool python.
+type Python struct {
+	// Runtime runs the sessions that name none.
+	Runtime PythonRuntime
+	// Resident is the maximum number of sessions with a process, at least 1; Queue that of calls that
+	// wait for one, for QueueWait at most.
+	Resident, Queue int
+	// Idle is how long an idle session keeps its process, above 0.
+	Idle, QueueWait time.Duration
+	// Wall is the timeout of runs without their own, above 0 and at most Limits.MaxTimeout; CPU their
+	// maximum processor time, 0 for none.
+	Wall, CPU time.Duration
+	// Memory is the memory of one process in bytes, TotalMemory the maximum of all of them.
+	Memory, TotalMemory int64
+	// Permissions are the most that hermetic code may reach.
+	Permissions PythonPermissions
+	Pyodide     Pyodide
+	Prepare     PythonPrepare
+}
+
+// PythonRuntime is a runtime of Python sessions.
+type PythonRuntime string
+
+// The runtimes. PythonDisabled means that there is no tool python.
+const (
+	PythonContainer PythonRuntime = "container"
+	PythonPyodide   PythonRuntime = "pyodide"
+	PythonDisabled  PythonRuntime = "null"
+)
+
+// PythonPermissions are what hermetic code may reach.
+type PythonPermissions struct {
+	// FS is "none", "read" or "write".
+	FS           string
+	Network, Env []string
+}
+
+// Pyodide configures the hermetic runtime.
+type Pyodide struct {
+	// Assets is a directory, Deno a program, both absolute and clean; empty is the default of dray.
+	Assets, Deno string
+	Resident     int
+	Preload      []string
+}
+
+// PythonPrepare configures the operation prepare.
+type PythonPrepare struct {
+	SourceBuilds bool
+	// Index is the address of a package index; empty is the default of uv.
+	Index string
+}
+
+// maxResident is the maximum of Python.Resident and Pyodide.Resident.
+const maxResident = 4096
+
+// supportedRuntimes returns the names that python.runtime may have.
+func supportedRuntimes() []string {
+	var names []string
+	for _, r := range []PythonRuntime{PythonContainer, PythonPyodide} {
+		if !slices.Contains(pendingRuntimes, r) {
+			names = append(names, string(r))
+		}
+	}
+	return names
+}
+
+// pythonRuntime returns a runtime. In YAML null has no quotes; in a variable it is a word.
+func (d *decoder) pythonRuntime(v value) PythonRuntime {
+	d.recordOrigin(v)
+	inYAML := v.origin.File != ""
+	if v.shape == empty || !inYAML && v.shape == scalar && v.text == string(PythonDisabled) {
+		return PythonDisabled
+	}
+	if v.shape == scalar && slices.Contains(pendingRuntimes, PythonRuntime(v.text)) {
+		d.addValue(v, "is not supported yet", "write container or null")
+		return PythonDisabled
+	}
+	return PythonRuntime(d.choice(v, supportedRuntimes()...))
+}
+
+// checkPython checks the timeout of runs against the maximum, and the sum of the budgets (PY-23).
+func (d *decoder) checkPython(stack layeredValues) {
+	p, limits := &d.c.Python, d.c.Limits
+	if v, _ := stack.lookup("python.wall"); v.origin == (Origin{}) {
+		p.Wall = min(p.Wall, limits.MaxTimeout) // the default is not a request
+	} else if limits.MaxTimeout > 0 && p.Wall > limits.MaxTimeout {
+		d.addValue(v, "exceeds limits.max_timeout, which is "+durationText(limits.MaxTimeout),
+			"write "+durationText(limits.MaxTimeout)+" or less, or raise limits.max_timeout")
+	}
+	d.checkBudgets(stack)
+}
+
+// checkBudgets checks that the processes of all sessions fit into the total. The defaults do not,
+// because few sessions use their memory, so values that are no worse are accepted.
+func (d *decoder) checkBudgets(stack layeredValues) {
+	p := d.c.Python
+	switch {
+	case p.Resident == 0 || p.Memory == 0 || p.TotalMemory == 0: // reported already
+		return
+	case p.Resident <= 16 && p.Memory <= 512<<20 && p.TotalMemory >= 4<<30:
+		return
+	case p.Memory <= p.TotalMemory/int64(p.Resident):
+		return
+	}
+	fix := "raise python.total_memory, or lower python.memory"
+	if fits := p.TotalMemory / p.Memory; fits > 0 {
+		fix = fmt.Sprintf("lower python.resident to %d, or %s", fits, fix)
+	}
+	problem := fmt.Sprintf("exceeds python.total_memory: %d sessions of %s, and %s in total",
+		p.Resident, sizeText(p.Memory), sizeText(p.TotalMemory))
+	for _, key := range []string{"python.resident", "python.memory", "python.total_memory"} {
+		if v, _ := stack.lookup(key); v.origin != (Origin{}) {
+			d.addValue(v.withoutText(), problem, fix)
+			return
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package config
+
+import "slices"
+
+// pythonSettings returns the keys of Python sessions. Those in pendingPython have no kind.
+func pythonSettings() settingDefs {
+	all := settingDefs{
+		{
+			"python.runtime", pythonRuntimeKind, "container",
+			"where code of sessions runs that name no runtime: `container`, with its python3; `null`: " +
+				"there is no tool `python`",
+		},
+		{
+			"python.resident", countKind(1, maxResident), "16",
+			"maximum number of sessions with a process; an idle one loses it to another session",
+		},
+		{"python.idle", positiveKind, "10m", "how long an idle session keeps its process"},
+		{
+			"python.queue", countKind(0, maxQueue), "64",
+			"maximum number of calls that wait for a process of a session",
+		},
+		{"python.queue_wait", durationKind, "30s", "how long they wait; then they are `busy`"},
+		{
+			"python.wall", positiveKind, "120s",
+			"timeout of runs without their own; maximum `limits.max_timeout`",
+		},
+		{"python.cpu", durationKind, "0s", "maximum processor time of a run; 0s is no limit"},
+		{"python.memory", sizeKind, "512MiB", "memory of the process of a session"},
+		{
+			"python.total_memory", sizeKind, "4GiB",
+			"maximum of `python.resident` times `python.memory`; values no worse than the three " +
+				"defaults are accepted too",
+		},
+		{
+			"python.permissions.fs", choiceKind[string]("none", "read", "write"), "none",
+			"files that hermetic code may reach",
+		},
+		{"python.permissions.network", listKind(lineKind), "", "hosts that hermetic code may reach"},
+		{"python.permissions.env", listKind(variableKind), "", "variables that hermetic code may read"},
+		{"python.pyodide.assets", absPathKind, "", "directory with the files of Pyodide"},
+		{"python.pyodide.deno", absPathKind, "", "the program deno"},
+		{
+			"python.pyodide.resident", countKind(1, maxResident), "8",
+			"maximum number of sessions with a process of Pyodide",
+		},
+		{"python.pyodide.preload", listKind(lineKind), "", "packages that are loaded in advance"},
+		{
+			"python.prepare.source_builds", booleanKind, "false",
+			"`prepare` may build packages from source, which runs their code",
+		},
+		{"python.prepare.index", lineKind, "", "address of the package index of `prepare`"},
+	}
+	for i, s := range all {
+		if slices.Contains(pendingPython, s.key) {
+			all[i] = settingDef{key: s.key}
+		}
+	}
+	return all
+}
+
+// pendingPython has the keys that have no effect yet, so they are refused by name.
+var pendingPython = []string{
+	"python.permissions.fs", "python.permissions.network", "python.permissions.env",
+	"python.pyodide.assets", "python.pyodide.deno", "python.pyodide.resident",
+	"python.pyodide.preload", "python.prepare.source_builds", "python.prepare.index",
+}
+
+// pendingRuntimes are values of python.runtime that have no effect yet.
+var pendingRuntimes = []PythonRuntime{PythonPyodide}
