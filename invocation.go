@@ -137,6 +137,11 @@ type Call struct {
 	NewRedaction func(to RedactedWriter) TextFilter
 }
 
+// NeedsNoSlot reports whether the call neither waits for a slot nor counts as running.
+func (c Call) NeedsNoSlot() bool {
+	return c.Tool != nil && c.Tool.NeedsNoSlot != nil && c.Tool.NeedsNoSlot(c.Invocation.Input)
+}
+
 // TextFilter rewrites a stream. It must not be used concurrently.
 type TextFilter interface {
 	// Write passes on as much of the text as can be decided.

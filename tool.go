@@ -49,6 +49,10 @@ type Tool struct {
 	// SecretFields returns the JSON pointers of the values in an input that the schema marks as secret
 	// (writeOnly, x-secret). Nil if it marks none.
 	SecretFields func(input json.RawMessage) []string
+	// NeedsNoSlot reports whether a call with the given valid input ends at once, so that it neither
+	// waits for a slot nor counts as running: for instance an interrupt of a call that runs. Nil is
+	// never.
+	NeedsNoSlot func(input json.RawMessage) bool
 	// Run executes a call in call.Environment.
 	Run ExecutorFunc
 }

@@ -137,9 +137,15 @@ type ticketKey struct{}
 
 // Executor admits calls before anything about them is recorded, and refuses those above the limits
 // with the code busy. It must be outside the audit log's. The call has the route that intake set,
-// if any.
+// if any. A call that needs no slot is always admitted until Close.
 func (g *Controller) Executor(next dray.Executor) dray.Executor {
 	admitted := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
+		if call.NeedsNoSlot() {
+			if g.isClosed() {
+				return dray.Result{}, errClosed()
+			}
+			return next.Execute(ctx, call, sink)
+		}
 		t, err := g.admit(call)
 		if err != nil {
 			return dray.Result{}, err
@@ -154,9 +160,7 @@ func (g *Controller) admit(call dray.Call) (*ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, dray.Errorf(dray.CodeShuttingDown,
-			"the daemon is shutting down and accepts no calls").
-			WithHint("repeat the call when the daemon runs again")
+		return nil, errClosed()
 	}
 	w := g.targetOf(call.Route)
 	b := g.queueFor(w.queueID)
@@ -173,6 +177,17 @@ func (g *Controller) admit(call dray.Call) (*ticket, error) {
 	}
 	g.last++
 	return &ticket{number: g.last, target: w, client: c}, nil
+}
+
+func errClosed() error {
+	return dray.Errorf(dray.CodeShuttingDown, "the daemon is shutting down and accepts no calls").
+		WithHint("repeat the call when the daemon runs again")
+}
+
+func (g *Controller) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
 }
 
 func (g *Controller) release(t *ticket) {

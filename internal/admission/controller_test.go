@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -229,6 +230,39 @@ func TestNoQueue(t *testing.T) {
 		s.end(run)
 		s.end(s.call("again", host, hostID))
 		s.empty()
+	})
+}
+
+// A call that needs no slot runs while all slots and the queue are taken, and not after a shutdown
+// (PY-25).
+func TestCallWithoutSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFixture(t, Limits{Concurrent: 1, PerContainer: 1, Queue: 0})
+		run := s.call("run", in("a"), "A")
+		ran := 0
+		reset := s.gate.Executor(dray.ExecutorFunc(
+			func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+				ran++
+				return dray.Result{}, nil
+			}))
+		call := dray.Call{Route: in("a"), Tool: &dray.Tool{
+			NeedsNoSlot: func(input json.RawMessage) bool { return string(input) == "reset" },
+		}}
+		_, err := reset.Execute(t.Context(), call, dray.Discard)
+		if dray.CodeOf(err) != dray.CodeBusy || ran != 0 {
+			t.Errorf("a call that needs a slot ended with %v", err)
+		}
+		call.Invocation.Input = json.RawMessage("reset")
+		if _, err := reset.Execute(t.Context(), call, dray.Discard); err != nil || ran != 1 {
+			t.Errorf("a call that needs none ended with %v", err)
+		}
+		s.end(run)
+		s.empty()
+		s.gate.Close()
+		_, err = reset.Execute(t.Context(), call, dray.Discard)
+		if dray.CodeOf(err) != dray.CodeShuttingDown || ran != 1 {
+			t.Errorf("after a shutdown it ended with %v", err)
+		}
 	})
 }
 

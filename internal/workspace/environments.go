@@ -79,6 +79,9 @@ func (e Environments) acquire(ctx context.Context, call dray.Call, sink dray.Sin
 		if err != nil {
 			break
 		}
+		if call.NeedsNoSlot() {
+			return env, func() {}, waited, nil
+		}
 		var now time.Duration
 		release, now, err = acquire(ctx, containerID(env), sink)
 		waited += now
