@@ -54,6 +54,8 @@ type Run struct {
 	reply Reply
 	exit  dray.Exit
 	err   error
+	// crashed says that err is of the worker and not of its environment.
+	crashed bool
 }
 
 // Start runs code in a session. It blocks until no other call has the session, until the session
@@ -309,12 +311,14 @@ func (r *Run) lostWorker(err error) (dray.Exit, error) {
 	case r.stopped:
 		return exit, exitErr // its caller knows why
 	case !errors.Is(err, errWorkerEnded):
+		r.crashed = true
 		return exit, err
 	case exitErr != nil:
 		return exit, exitErr
 	case exit.Signal != 0:
 		return exit, nil
 	default:
+		r.crashed = true
 		return exit, dray.Errorf(dray.CodeAgentLost,
 			"the Python interpreter exited with %d while it ran code", exit.Code).
 			WithHint("code that calls os._exit or crashes ends its session; the next call starts a new one")
@@ -385,6 +389,13 @@ func (r *Run) killLocked() {
 func (r *Run) Wait() (dray.Exit, error) {
 	<-r.done
 	return r.exit, r.err
+}
+
+// Crashed reports, after Wait, whether the error of Wait was caused by what runs in the worker and
+// not by its environment.
+func (r *Run) Crashed() bool {
+	<-r.done
+	return r.crashed
 }
 
 // Reply returns the checked reply, after Wait. It reports whether there is one.

@@ -38,6 +38,9 @@ func (r *Registry) builtins() ([]*definition, error) {
 		stat,
 		r.sync,
 	}
+	if !r.Python.Disabled {
+		all = append(all, r.pythonTool())
+	}
 	for _, d := range all {
 		d.Capabilities = builtinCapabilities[d.Name]
 		if err := d.describe(); err != nil {
@@ -59,6 +62,7 @@ var builtinCapabilities = map[string]dray.ToolCapabilities{
 	"write_file": {Writes: []string{"**"}},
 	"edit_file":  {Writes: []string{"**"}},
 	"sync":       {Writes: []string{"**"}},
+	"python":     {Network: true, Unsafe: true},
 }
 
 // describe sets the description and the schemas of a built-in tool from its embedded file.
@@ -77,7 +81,7 @@ func (d *definition) describe() error {
 	}
 	d.Description = text.Description
 	d.InputSchema, d.OutputSchema = text.InputSchema, text.OutputSchema
-	d.Environment.Kind = dray.RequireAny
+	d.Environment.Kind = cmp.Or(d.Environment.Kind, dray.RequireAny)
 	if found := d.compile(); len(found) > 0 {
 		return &InvalidError{d.Name, found}
 	}

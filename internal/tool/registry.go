@@ -30,6 +30,7 @@ type Options struct {
 	States *States
 	// SyncTimeout is the Timeout of the tool sync.
 	SyncTimeout time.Duration
+	Python      PythonOptions
 }
 
 // Registry holds the tools. It is safe for concurrent use after the last AddCommand.
@@ -195,8 +196,10 @@ type definition struct {
 	input, output *schema // output is nil for a tool without an output schema
 	// check returns the violations that the input schema cannot express. It may be nil.
 	check func(input json.RawMessage) []dray.Detail
-	paths pathRules
-	run   dray.ExecutorFunc
+	// explain improves the violations of the input schema. It may be nil.
+	explain func(details []dray.Detail)
+	paths   pathRules
+	run     dray.ExecutorFunc
 }
 
 // pathRules are how the mapping treats the calls of a tool.
@@ -249,6 +252,9 @@ func (d *definition) compile() []Violation {
 func (d *definition) checkInput(input json.RawMessage) error {
 	details := d.input.violations(input, "/input")
 	hideSecrets(details, d.input.secretFields(input))
+	if d.explain != nil {
+		d.explain(details)
+	}
 	if len(details) == 0 && d.check != nil {
 		details = d.check(input)
 	}

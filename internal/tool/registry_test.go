@@ -91,7 +91,7 @@ func TestDescriptions(t *testing.T) {
 		}
 	}
 	if got := strings.Join(names,
-		" "); got != "edit_file exec glob grep lint list_dir read_file shell stat sync write_file" {
+		" "); got != "edit_file exec glob grep lint list_dir python read_file shell stat sync write_file" {
 		t.Errorf("the tools are %s", got)
 	}
 }

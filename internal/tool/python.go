@@ -1,0 +1,166 @@
+package tool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/python"
+)
+
+// pythonInput is the input of the tool python (PY-03).
+type pythonInput struct {
+	Session      string                     `json:"session"`
+	Runtime      string                     `json:"runtime"`
+	Operation    string                     `json:"operation"`
+	Code         string                     `json:"code"`
+	File         string                     `json:"file"`
+	Module       string                     `json:"module"`
+	Argv         []string                   `json:"argv"`
+	Inputs       map[string]json.RawMessage `json:"inputs"`
+	Globals      []string                   `json:"globals"`
+	State        python.State               `json:"state"`
+	ReadOnly     bool                       `json:"read_only"`
+	Permissions  *python.Permissions        `json:"permissions"`
+	Requirements json.RawMessage            `json:"requirements"`
+	Python       json.RawMessage            `json:"python"`
+	Restart      string                     `json:"restart"`
+	// Name is what tracebacks call the code.
+	Name string `json:"name"`
+	// named reports whether the input names a session.
+	named bool
+}
+
+// The operations of the tool python.
+const (
+	opExec      = "exec"
+	opReset     = "reset"
+	opInterrupt = "interrupt"
+	opPrepare   = "prepare"
+	opStatus    = "status"
+)
+
+// decodePython decodes a valid input and sets its defaults.
+func decodePython(input json.RawMessage) (in pythonInput, err error) {
+	if err := read(input, &in); err != nil {
+		return in, fmt.Errorf("decode the input of python: %w", err)
+	}
+	in.named = in.Session != ""
+	in.Session = cmp.Or(in.Session, "default")
+	in.Operation = cmp.Or(in.Operation, opExec)
+	in.State = cmp.Or(in.State, python.Persistent)
+	if in.Argv == nil {
+		in.Argv = []string{}
+	}
+	return in, nil
+}
+
+// operationMembers are the members of an input that each operation takes, besides session, runtime
+// and operation.
+var operationMembers = map[string][]string{
+	opExec: {
+		"code", "file", "module", "argv", "inputs", "globals", "state", "read_only", "permissions",
+		"name",
+	},
+	opPrepare: {"requirements", "python", "restart"},
+}
+
+// checkPythonInput returns what the schema cannot express: which members exclude or need each
+// other.
+func checkPythonInput(input json.RawMessage) []dray.Detail {
+	var members map[string]json.RawMessage
+	if err := read(input, &members); err != nil {
+		return violation("/input", err.Error())
+	}
+	in, err := decodePython(input)
+	if err != nil {
+		return violation("/input", err.Error())
+	}
+	var found []dray.Detail
+	for op, names := range operationMembers {
+		for _, name := range names {
+			if _, ok := members[name]; ok && op != in.Operation {
+				found = append(found, violation(dray.JSONPointer("/input", name),
+					fmt.Sprintf("belongs to operation %s, and the operation is %s", op, in.Operation))...)
+			}
+		}
+	}
+	if in.Operation == opExec {
+		found = append(found, exactlyOne(members, "code", "file", "module")...)
+	}
+	slices.SortFunc(found, func(a, b dray.Detail) int { return cmp.Compare(a.Pointer, b.Pointer) })
+	return found
+}
+
+// exactlyOne returns a violation unless exactly one of several members is present. If there are
+// more, each has one.
+func exactlyOne(members map[string]json.RawMessage, names ...string) []dray.Detail {
+	all := strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+	var set []dray.Detail
+	for _, name := range names {
+		if _, ok := members[name]; ok {
+			set = append(set, violation(dray.JSONPointer("/input", name), "set only one of "+all)...)
+		}
+	}
+	switch len(set) {
+	case 0:
+		return violation("/input", "set one of "+all)
+	case 1:
+		return nil
+	default:
+		return set
+	}
+}
+
+// misplacedInPython are members that belong to the call, with where to set them (PY-03).
+var misplacedInPython = map[string]string{
+	"cwd":             "cwd",
+	"env":             "env",
+	"stdin":           "stdin",
+	"stdin_base64":    "stdin_base64",
+	"timeout":         "timeout_seconds",
+	"timeout_seconds": "timeout_seconds",
+	"timeout_ms":      "timeout_seconds",
+	"wall":            "timeout_seconds",
+	"idle_timeout":    "idle_timeout_seconds",
+	"tty":             "tty",
+	"workspace":       "workspace",
+	"container":       "container",
+	"environment":     "environment",
+}
+
+// explainMisplaced says of members that belong to the call where to set them.
+func explainMisplaced(details []dray.Detail) {
+	for i, d := range details {
+		name, _ := strings.CutPrefix(d.Pointer, "/input/")
+		if member, ok := misplacedInPython[name]; ok {
+			details[i].Message = fmt.Sprintf("belongs to the call: set %s beside tool and input, "+
+				"not inside the input", member)
+		}
+	}
+}
+
+// pythonTool returns the tool python. Its run functions are in python_run.go.
+func (r *Registry) pythonTool() *definition {
+	d := &definition{
+		Tool: dray.Tool{
+			Name: "python", Timeout: r.Python.Wall, StartsProcess: true, AcceptsStdin: true,
+			Environment: dray.Requirement{Kind: dray.PreferContainer},
+		},
+		check:   checkPythonInput,
+		explain: explainMisplaced,
+	}
+	d.NeedsNoSlot = func(input json.RawMessage) bool {
+		in, err := decodePython(input)
+		return err == nil && slices.Contains([]string{opReset, opInterrupt, opStatus}, in.Operation)
+	}
+	d.run = r.fetchOutputs(func(ctx context.Context, call dray.Call, sink dray.Sink,
+	) (dray.Result, error) {
+		return r.runPython(ctx, call, sink)
+	})
+	return d
+}

@@ -1,0 +1,461 @@
+package tool
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/python"
+)
+
+// PythonOptions are what the tool python runs with.
+type PythonOptions struct {
+	// Disabled leaves the tool out.
+	Disabled bool
+	// Sessions runs the code. If it is nil, calls are refused.
+	Sessions *python.Sessions
+	// Runtime is that of sessions whose calls name none.
+	Runtime string
+	// Wall is the timeout of runs without their own, CPU their maximum processor time; zero is none.
+	Wall, CPU time.Duration
+}
+
+// pythonCall is a call of the tool python.
+type pythonCall struct {
+	dray.Call
+	in           pythonInput
+	key          python.Key
+	sessions     *python.Sessions
+	capabilities python.Capabilities
+}
+
+func (r *Registry) runPython(ctx context.Context, call dray.Call, sink dray.Sink,
+) (dray.Result, error) {
+	c, err := r.newPythonCall(call)
+	if err != nil {
+		return dray.Result{}, err
+	}
+	switch c.in.Operation {
+	case opReset:
+		return c.operate(sink, func(out *pythonOutput) (err error) {
+			out.DiscardedState, err = c.sessions.Reset(ctx, c.key)
+			return err
+		})
+	case opInterrupt:
+		return c.operate(sink, func(out *pythonOutput) error {
+			interrupted, err := c.sessions.Interrupt(c.key)
+			out.Interrupted = &interrupted
+			return err
+		})
+	case opStatus:
+		return c.operate(sink, c.status)
+	default:
+		return r.execPython(ctx, c, sink)
+	}
+}
+
+// newPythonCall fails with unsupported for what the runtime of the call cannot do. Nothing ran then
+// (PY-01).
+func (r *Registry) newPythonCall(call dray.Call) (pythonCall, error) {
+	c := pythonCall{Call: call, sessions: r.Python.Sessions}
+	var err error
+	if c.in, err = decodePython(call.MappedInput); err != nil {
+		return c, err
+	}
+	if c.sessions == nil {
+		return c, dray.Errorf(dray.CodeUnsupported, "this daemon runs no Python sessions").
+			WithHint("set python.runtime in the configuration")
+	}
+	caps := call.Environment.Capabilities()
+	c.key = python.Key{
+		Principal: call.Invocation.Principal, Environment: environmentID(caps),
+		Runtime: cmp.Or(c.in.Runtime, r.Python.Runtime), Name: c.in.Session,
+	}
+	var known bool
+	if c.capabilities, known = c.sessions.Runtimes()[c.key.Runtime]; !known {
+		return c, dray.Errorf(dray.CodeUnsupported, "this daemon has no Python runtime %s",
+			c.key.Runtime).WithHint("omit runtime: the configured one is %s", r.Python.Runtime)
+	}
+	err = c.checkSupport(caps.Kind)
+	return c, err
+}
+
+// environmentID returns what identifies an environment, also after a restart of the daemon.
+func environmentID(caps dray.Capabilities) string {
+	if caps.Container != nil {
+		return caps.Container.ID
+	}
+	return string(caps.Kind) + ":" + caps.WorkspaceFolder
+}
+
+func (c *pythonCall) checkSupport(kind dray.EnvironmentKind) error {
+	switch {
+	case kind == dray.KindHost && c.key.Runtime == python.RuntimeContainer:
+		return dray.Errorf(dray.CodeUnsupported,
+			"the Python runtime %s needs a container, and the route of the call is the host",
+			c.key.Runtime).
+			WithHint("name a container, or a workspace with a devcontainer; " +
+				"dray route explain python shows the rules")
+	case c.in.Operation == opPrepare:
+		return c.unsupported("operation prepare", "install packages in the image of the container")
+	case c.Invocation.Terminal != nil:
+		return c.unsupported("a terminal", "omit tty; for a REPL run python3 with the tool exec")
+	case c.in.ReadOnly && !c.capabilities.ReadOnly:
+		return c.unsupported("read_only", "omit it: code in the container can write to its files")
+	case c.in.Permissions != nil && !c.capabilities.Permissions:
+		return c.unsupported("permissions", "omit them: code has the permissions of the container")
+	default:
+		return nil
+	}
+}
+
+func (c *pythonCall) unsupported(what, hint string) error {
+	return dray.Errorf(dray.CodeUnsupported, "the Python runtime %s does not support %s",
+		c.key.Runtime, what).WithHint("%s", hint)
+}
+
+// sessionEnvironment is the environment of a call whose process is code in a session.
+type sessionEnvironment struct {
+	dray.Environment
+	call *pythonCall
+	cpu  time.Duration
+	run  *python.Run // nil before Start
+}
+
+// Start starts the code.
+func (e *sessionEnvironment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Process,
+	error,
+) {
+	run, err := e.call.sessions.Start(ctx, e.call.key, e.Environment, python.CallSpec{
+		Request: e.call.request(spec, e.cpu), Permissions: e.call.in.Permissions,
+	})
+	if err != nil {
+		return nil, err // a nil *Run is no nil Process
+	}
+	e.run = run
+	return run, nil
+}
+
+func (e *sessionEnvironment) release() {
+	if e.run != nil {
+		e.run.Release()
+	}
+}
+
+// request returns what the worker gets. Relative paths begin at the working directory of the call.
+func (c *pythonCall) request(spec dray.ProcessSpec, cpu time.Duration) python.Request {
+	env := maps.Clone(spec.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	env[dray.EnvCallID] = spec.CallID
+	in := c.in
+	req := python.Request{
+		Code: in.Code, Module: in.Module, Name: in.Name, Argv: in.Argv, Inputs: in.Inputs,
+		Globals: in.Globals, State: in.State, Cwd: cmp.Or(spec.Dir, "/"), Env: env, CPU: cpu,
+		ReadOnly: in.ReadOnly,
+	}
+	if in.File != "" {
+		req.File = in.File
+		if !path.IsAbs(in.File) {
+			req.File = path.Join(req.Cwd, in.File)
+		}
+	}
+	return req
+}
+
+// execPython runs code. The runner decides once whether the code or something else ended the call,
+// and the output, the reason and the exit code follow from that (PY-21).
+func (r *Registry) execPython(ctx context.Context, c pythonCall, sink dray.Sink,
+) (dray.Result, error) {
+	env := &sessionEnvironment{Environment: c.Environment, call: &c, cpu: r.Python.CPU}
+	defer env.release()
+	call := c.Call
+	call.Environment = env
+	outcome, err := r.start(ctx, call, []string{"python"}, call.Stdin, sink)
+	defer outcome.Release()
+	res := outcome.Result
+	out := c.newOutput()
+	if env.run != nil {
+		err = c.ended(ctx, env.run, &res, &out, err)
+	} else if res.Reason != "" {
+		c.stopped(&res, &out)
+	}
+	if env.run == nil && res.Reason == "" {
+		return res, err // the code was not run
+	}
+	return c.withOutput(res, out, err)
+}
+
+// ended sets the result and the output of code that ran. Code that ends its own process has a
+// result with an error: to the breaker of the container that is no failure.
+func (c *pythonCall) ended(ctx context.Context, run *python.Run, res *dray.Result,
+	out *pythonOutput, err error,
+) error {
+	info := run.Session()
+	out.Generation, out.Restarted = info.Generation, info.Restarted
+	out.DiscardedState = info.DiscardedState
+	reply, ok := run.Reply()
+	out.Usage = reply.Usage
+	if !ok {
+		out.Usage.WallMS = float64(res.ExecDuration.Microseconds()) / 1000
+	}
+	switch {
+	case err != nil && run.Crashed():
+		res.Error, res.Reason = dray.AsError(c.lost(res, out, err)), dray.ReasonUnavailable
+	case err != nil:
+		return c.lost(res, out, err)
+	case res.Reason == dray.ReasonExited && ok && isCPULimit(reply):
+		c.cpuLimit(res, out)
+	case res.Reason == dray.ReasonExited && ok:
+		return c.exited(ctx, run, reply, res, out)
+	default:
+		c.stopped(res, out)
+	}
+	return nil
+}
+
+// The messages of runs that exceeded a budget (PY-06).
+const (
+	cpuMessage  = "CPU time limit exceeded"
+	wallMessage = "wall time limit exceeded"
+)
+
+// The codes of runs that did not end by themselves.
+const (
+	codeTimeout     = 124
+	codeInterrupted = 130
+	codeSignal      = 128 // plus the number of the signal
+)
+
+// isCPULimit reports whether a reply is that of code that exceeded its processor time. No exception
+// has this code.
+func isCPULimit(reply python.Reply) bool {
+	return reply.Code == codeTimeout && reply.Error != nil && reply.Error.Message == cpuMessage
+}
+
+func (c *pythonCall) cpuLimit(res *dray.Result, out *pythonOutput) {
+	res.Reason, res.ExitCode = dray.ReasonTimeout, nil
+	res.Error = (&dray.Error{Message: cpuMessage}).
+		WithHint("run it in parts, or raise python.cpu in the configuration")
+	out.fail(codeTimeout, cpuMessage)
+	c.warnLost(res)
+}
+
+// exited sets the outcome of code that ended by itself, and commits its files (PY-18).
+func (c *pythonCall) exited(ctx context.Context, run *python.Run, reply python.Reply,
+	res *dray.Result, out *pythonOutput,
+) error {
+	files, err := run.Commit(context.WithoutCancel(ctx))
+	if err != nil {
+		return c.lost(res, out, err)
+	}
+	if c.capabilities.Transactional {
+		out.Files = &files
+	}
+	out.OK, out.Code = reply.OK, reply.Code
+	out.Value, out.Missing = orNull(reply.Value), reply.Missing
+	if reply.Globals != nil {
+		out.Globals = reply.Globals
+	}
+	if e := reply.Error; e != nil {
+		out.Error = &pythonError{e.Code, e.Message, c.rewritten(e.Traceback)}
+		res.Error = &dray.Error{Code: closedCode(e.Code), Message: e.Message}
+	}
+	return nil
+}
+
+// closedCode returns a code of a reply if it is one of the closed list. The others are only in the
+// output.
+func closedCode(code string) dray.Code {
+	switch code {
+	case "", python.CodeAccess, python.CodeNoSystem, python.CodePayloadTooLarge,
+		python.CodeInstallUnsupported:
+		return ""
+	default:
+		return dray.Code(code)
+	}
+}
+
+// stopped sets the output of code that something else ended: a timeout, a cancel, a limit or a
+// signal.
+func (c *pythonCall) stopped(res *dray.Result, out *pythonOutput) {
+	message := res.Error.Message // the runner sets an error with each of these reasons
+	switch res.Reason {
+	case dray.ReasonTimeout:
+		message = wallMessage + ": " + message
+		res.Error = withMessage(res.Error, message)
+		out.fail(codeTimeout, message)
+	case dray.ReasonIdleTimeout:
+		out.fail(codeTimeout, message)
+	case dray.ReasonSignalled:
+		out.fail(codeSignal+res.Signal.Number, message)
+	case dray.ReasonOOM:
+		out.fail(codeSignal+9, message)
+	default:
+		out.fail(codeInterrupted, message)
+	}
+	c.warnLost(res)
+}
+
+func withMessage(e *dray.Error, message string) *dray.Error {
+	changed := *e
+	changed.Message = message
+	return &changed
+}
+
+// warnLost warns that the session has lost its state, because its process was killed.
+func (c *pythonCall) warnLost(res *dray.Result) {
+	if st, err := c.sessions.Status(c.key); err == nil && st.StateLost {
+		res.Metadata.Warnings = append(res.Metadata.Warnings, fmt.Sprintf(
+			"the process of the Python session %q was killed: its variables are lost", c.key.Name))
+	}
+}
+
+// lost sets the outcome of code whose end is unknown, and returns the error.
+func (c *pythonCall) lost(res *dray.Result, out *pythonOutput, err error) error {
+	e := dray.AsError(err)
+	out.fail(1, e.Message)
+	out.Error.Code = string(e.Code)
+	if res.Reason = ""; e.Code == dray.CodeConflict {
+		res.Reason = dray.ReasonCancelled // the session was reset
+	}
+	res.ExitCode, res.Signal, res.Error = nil, nil, nil
+	return err
+}
+
+// rewritten returns a text with the paths of the caller, if the call asked for that.
+func (c *pythonCall) rewritten(text string) string {
+	if c.NewTextFilter == nil || text == "" {
+		return text
+	}
+	var b bytes.Buffer
+	filter := c.NewTextFilter(&b)
+	_, _ = filter.Write([]byte(text)) // a buffer takes all
+	_ = filter.Close()
+	return b.String()
+}
+
+// pythonOutput is the output of the tool python.
+type pythonOutput struct {
+	OK             bool                       `json:"ok"`
+	Code           int                        `json:"code"`
+	Value          json.RawMessage            `json:"value"`
+	Globals        map[string]json.RawMessage `json:"globals"`
+	Missing        []string                   `json:"missing,omitempty"`
+	Stdout         string                     `json:"stdout"`
+	Stderr         string                     `json:"stderr"`
+	Error          *pythonError               `json:"error"`
+	Files          *python.FileChanges        `json:"files"`
+	Session        string                     `json:"session"`
+	Runtime        string                     `json:"runtime"`
+	Generation     uint32                     `json:"generation"`
+	Restarted      bool                       `json:"restarted"`
+	DiscardedState bool                       `json:"discarded_state"`
+	Usage          python.Usage               `json:"usage"`
+
+	Interrupted  *bool                          `json:"interrupted,omitempty"`
+	Sessions     *[]sessionStatus               `json:"sessions,omitempty"`
+	Capabilities map[string]python.Capabilities `json:"capabilities,omitempty"`
+}
+
+type pythonError struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Traceback string `json:"traceback"`
+}
+
+// sessionStatus is a session as operation status lists it.
+type sessionStatus struct {
+	Session    string              `json:"session"`
+	Runtime    string              `json:"runtime"`
+	State      python.SessionState `json:"state"`
+	Generation uint32              `json:"generation"`
+	Python     string              `json:"python,omitempty"`
+	Executable string              `json:"executable,omitempty"`
+	HasState   bool                `json:"has_state"`
+	StateLost  bool                `json:"state_lost"`
+	Waiting    int                 `json:"waiting"`
+	LastUsed   time.Time           `json:"last_used,omitzero"`
+}
+
+func (c *pythonCall) newOutput() pythonOutput {
+	return pythonOutput{
+		Value: orNull(nil), Globals: map[string]json.RawMessage{}, Session: c.key.Name,
+		Runtime: c.key.Runtime,
+	}
+}
+
+func (o *pythonOutput) fail(code int, message string) {
+	o.OK, o.Code, o.Error = false, code, &pythonError{Message: message}
+}
+
+func orNull(value json.RawMessage) json.RawMessage {
+	if len(value) == 0 {
+		return json.RawMessage("null")
+	}
+	return value
+}
+
+// withOutput adds the output to a result. Its streams are the bounded views of the result.
+func (c *pythonCall) withOutput(res dray.Result, out pythonOutput, cause error,
+) (dray.Result, error) {
+	out.Stdout, out.Stderr = res.Stdout.Text, res.Stderr.Text
+	b, err := json.Marshal(out)
+	if err != nil {
+		return res, fmt.Errorf("encode the output: %w", err)
+	}
+	res.Output = b
+	return res, cause
+}
+
+// operate runs an operation that starts no code.
+func (c *pythonCall) operate(sink dray.Sink, do func(*pythonOutput) error) (dray.Result, error) {
+	sink.Started()
+	out := c.newOutput()
+	out.OK = true
+	if err := do(&out); err != nil {
+		res := dray.Result{}
+		if dray.CodeOf(err) == dray.CodeNotFound {
+			res.Reason = dray.ReasonInvalid
+		}
+		return res, err
+	}
+	return successResult(dray.Result{}, out)
+}
+
+// status lists the session that the input names, else all that the caller has in the environment.
+func (c *pythonCall) status(out *pythonOutput) error {
+	list := c.sessions.List(c.key.Principal, c.key.Environment)
+	if c.in.named {
+		one, err := c.sessions.Status(c.key)
+		if err != nil {
+			return err
+		}
+		list = []python.Status{one}
+	}
+	sessions := make([]sessionStatus, len(list))
+	for i, s := range list {
+		sessions[i] = sessionStatus{
+			Session: s.Name, Runtime: s.Runtime, State: s.State, Generation: s.Generation,
+			Executable: s.Executable, HasState: s.HasState, StateLost: s.StateLost, Waiting: s.Waiting,
+			LastUsed: s.LastUsed,
+		}
+		if s.Hello != nil {
+			sessions[i].Python = s.Hello.Python
+			sessions[i].Executable = cmp.Or(s.Hello.Executable, s.Executable)
+		}
+	}
+	out.Sessions, out.Capabilities = &sessions, c.sessions.Runtimes()
+	for name, can := range out.Capabilities {
+		can.Prepare = false // the operation is refused
+		out.Capabilities[name] = can
+	}
+	return nil
+}

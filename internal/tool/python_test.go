@@ -1,0 +1,121 @@
+package tool
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+// Invalid inputs of python are refused before anything starts, each with a pointer to what is wrong
+// (PY-01, PY-03, PY-17).
+func TestPythonInput(t *testing.T) {
+	python, err := registry(t).Get(t.Context(), "python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 129)
+	tests := []struct {
+		input    string
+		pointers string // of the violations, "" for a valid input
+		says     string
+	}{
+		{`{"code":"1+1"}`, "", ""},
+		{`{"operation":"exec","session":"a b","runtime":"container","file":"x.py","argv":["","-v"],
+			"inputs":{"n":[1,null]},"globals":["n"],"state":"fresh","read_only":false}`, "", ""},
+		{`{"module":"json.tool","permissions":{"fs":"none","network":[],"env":[]}}`, "", ""},
+		{`{"operation":"status"}`, "", ""},
+		{`{"operation":"reset","session":"a"}`, "", ""},
+		{`{"operation":"interrupt","runtime":"pyodide"}`, "", ""},
+		{`{"operation":"prepare"}`, "", ""},
+		{`{"operation":"prepare","requirements":{"packages":["numpy>=2"],"action":"add"}}`, "", ""},
+		{`{"operation":"prepare","python":{"venv":"/opt/venv"},"restart":"no"}`, "", ""},
+		// nothing to run, or too much
+		{`{}`, "/input", "set one of code, file and module"},
+		{`{"session":"a"}`, "/input", "set one of code, file and module"},
+		{`{"code":"1","file":"a.py"}`, "/input/code /input/file", "set only one of"},
+		{`{"code":"1","module":"m"}`, "/input/code /input/module", "set only one of"},
+		// what belongs to the call
+		{`{"code":"1","cwd":"/"}`, "/input/cwd", "belongs to the call: set cwd beside"},
+		{`{"code":"1","env":{}}`, "/input/env", "belongs to the call: set env beside"},
+		{`{"code":"1","stdin":""}`, "/input/stdin", "belongs to the call: set stdin beside"},
+		{`{"code":"1","timeout":1}`, "/input/timeout", "belongs to the call: set timeout_seconds beside"},
+		{`{"code":"1","timeout_seconds":1}`, "/input/timeout_seconds", "set timeout_seconds beside"},
+		{`{"operation":"reset","workspace":"/"}`, "/input/workspace", "set workspace beside"},
+		// unknown names
+		{`{"code":"1","language":"x"}`, "/input/language", "is not allowed here"},
+		{`{"code":"1","runtime":"host"}`, "/input/runtime", "'container', 'pyodide'"},
+		{`{"code":"1","runtime":null}`, "/input/runtime", "'container', 'pyodide'"},
+		{`{"operation":"run","code":"1"}`, "/input/operation", "'interrupt'"},
+		{`{"code":"1","state":"new"}`, "/input/state", "'fresh'"},
+		{`{"code":"1","permissions":{"fs":"all"}}`, "/input/permissions/fs", "'none'"},
+		{`{"code":"1","permissions":{"files":"read"}}`, "/input/permissions/files", "is not allowed here"},
+		{`{"operation":"prepare","requirements":{"package":[]}}`, "/input/requirements/package", "is not allowed"},
+		// empty and malformed texts
+		{`{"session":"","code":"1"}`, "/input/session", "minLength"},
+		{`{"code":""}`, "/input/code", "minLength"},
+		{`{"file":""}`, "/input/file", "minLength"},
+		{`{"module":""}`, "/input/module", "minLength"},
+		{`{"runtime":"","code":"1"}`, "/input/runtime", "'container'"},
+		{`{"code":"1","globals":[""]}`, "/input/globals/0", "minLength"},
+		{`{"session":"` + long + `","code":"1"}`, "/input/session", "maxLength"},
+		{`{"session":"a\nb","code":"1"}`, "/input/session", "pattern"},
+		{`{"file":"a\u0000b"}`, "/input/file", "pattern"},
+		{`{"code":"1","argv":["a\u0000b"]}`, "/input/argv/0", "pattern"},
+		{`{"code":"1","argv":"a"}`, "/input/argv", "want array"},
+		{`{"operation":"prepare","python":{"executable":"python3"}}`, "/input/python/executable", "pattern"},
+		{`{"operation":"prepare","python":{"venv":"venv"}}`, "/input/python/venv", "pattern"},
+		// members of another operation
+		{`{"operation":"reset","code":"1"}`, "/input/code", "belongs to operation exec"},
+		{`{"operation":"status","state":"fresh"}`, "/input/state", "belongs to operation exec"},
+		{`{"code":"1","requirements":{}}`, "/input/requirements", "belongs to operation prepare"},
+		{`{"code":"1","restart":"no"}`, "/input/restart", "belongs to operation prepare"},
+		{`{"operation":"prepare","code":"1"}`, "/input/code", "belongs to operation exec"},
+	}
+	for _, tt := range tests {
+		err := python.CheckInput(json.RawMessage(tt.input))
+		if tt.pointers == "" {
+			if err != nil {
+				t.Errorf("%s: %v", tt.input, err)
+			}
+			continue
+		}
+		e := dray.AsError(err)
+		if e == nil || e.Code != dray.CodeInvalidInput {
+			t.Errorf("%s: got %v, want invalid_input", tt.input, err)
+			continue
+		}
+		var pointers []string
+		for _, d := range e.Details {
+			pointers = append(pointers, d.Pointer)
+		}
+		if got := strings.Join(pointers, " "); got != tt.pointers ||
+			!strings.Contains(e.Details[0].Message, tt.says) {
+			t.Errorf("%s: got %s: %s; want %s: %s", tt.input, got, e.Details[0].Message, tt.pointers,
+				tt.says)
+		}
+	}
+}
+
+// A configuration without a runtime has no tool python. With one its timeout is that of runs, and
+// the tool prefers a container (PY-17).
+func TestPythonIsListed(t *testing.T) {
+	with, err := NewRegistry(Options{Python: PythonOptions{Wall: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	python, err := with.Get(t.Context(), "python")
+	if err != nil || python.Timeout != time.Minute || !python.AcceptsStdin ||
+		python.Environment.Kind != dray.PreferContainer || !python.Capabilities.Unsafe {
+		t.Errorf("got %+v, %v", python, err)
+	}
+	without, err := NewRegistry(Options{Python: PythonOptions{Disabled: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := without.Get(t.Context(), "python"); dray.CodeOf(err) != dray.CodeUnknownTool {
+		t.Errorf("got %v, want unknown_tool", err)
+	}
+}
