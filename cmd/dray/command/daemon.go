@@ -25,6 +25,7 @@ import (
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/logging"
+	"github.com/dray-dev/dray/internal/python"
 	"github.com/dray-dev/dray/internal/redact"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/transfer"
@@ -53,6 +54,7 @@ type daemon struct {
 	captures     *capture.Store
 	transfer     *transfer.Syncer
 	toolStates   *tool.States
+	python       *python.Sessions // nil if there is no tool python
 	audit        *audit.Store
 
 	stopRetention func() // nil before it runs
@@ -100,6 +102,9 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
 	if d.toolStates, err = openToolStates(cfg.State, d.audit); err != nil {
+		return err
+	}
+	if d.python, err = openPython(cfg, log); err != nil {
 		return err
 	}
 	d.budgets = call.NewBudgets(planBudgets(cfg), d.audit.PlanUsage)
@@ -261,6 +266,7 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 		States:      d.toolStates,
 		IdleTimeout: cfg.Limits.IdleTimeout,
 		SyncTimeout: cfg.Sandbox.Timeout + syncTimeoutMargin,
+		Python:      d.pythonOptions(cfg),
 	}
 }
 
@@ -299,6 +305,9 @@ func (d *daemon) close(ctx context.Context) error {
 	var err error
 	if d.stopRetention != nil {
 		d.stopRetention()
+	}
+	if d.python != nil {
+		d.python.Close() // while the environments of its workers are there
 	}
 	if d.workspaces != nil {
 		d.workspaces.Close()

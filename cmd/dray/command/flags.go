@@ -42,18 +42,30 @@ func addWorkspaceFlag(cmd *cobra.Command, value *string) {
 
 // addTarget adds the flags that decide where a call runs.
 func (f *callFlags) addTarget(cmd *cobra.Command) {
+	f.addPlace(cmd)
 	flags := cmd.Flags()
-	addWorkspaceFlag(cmd, &f.workspace)
-	flags.StringVar(&f.container, "container", "", "run in this `container`, by name or id")
-	flags.BoolVar(&f.host, "host", false, "run on the host")
 	flags.StringVar(&f.cwd, "cwd", "", "working `directory` (default: the current one)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "set the environment variable `K=V` (repeatable)")
 	flags.StringVar(&f.plan, "plan", "",
 		"`id` of the plan, whose routing and budget apply (default: $DRAY_PLAN_ID)")
 }
 
+// addPlace adds the flags that name a workspace, a container or the host.
+func (f *callFlags) addPlace(cmd *cobra.Command) {
+	addWorkspaceFlag(cmd, &f.workspace)
+	cmd.Flags().StringVar(&f.container, "container", "", "run in this `container`, by name or id")
+	cmd.Flags().BoolVar(&f.host, "host", false, "run on the host")
+}
+
 // add adds all flags of a command that makes a call.
 func (f *callFlags) add(cmd *cobra.Command) {
+	f.addWithoutSession(cmd)
+	cmd.Flags().StringVar(&f.session, "session", "",
+		"`id` of the session (default: $DRAY_SESSION_ID)")
+}
+
+// addWithoutSession adds the flags of a command whose --session has another meaning.
+func (f *callFlags) addWithoutSession(cmd *cobra.Command) {
 	f.addTarget(cmd)
 	flags := cmd.Flags()
 	flags.DurationVar(&f.timeout, "timeout", 0, "maximum `time` of the call, such as 90s")
@@ -61,7 +73,6 @@ func (f *callFlags) add(cmd *cobra.Command) {
 		"what happens to processes left running when the tool exits, a `mode`: kill (default) or keep")
 	flags.BoolVar(&f.rewrite, "rewrite", false, "rewrite container paths in text output to host paths")
 	flags.BoolVar(&f.noRewrite, "no-rewrite", false, "do not rewrite paths in text output")
-	flags.StringVar(&f.session, "session", "", "`id` of the session (default: $DRAY_SESSION_ID)")
 	flags.StringArrayVar(&f.labels, "label", nil, "record the label `K=V` with the call (repeatable)")
 	flags.StringVar(&f.idempotencyKey, "idempotency-key", "",
 		"make repeats of this command one call: a repeat with the same `key` gets the result of the "+

@@ -51,7 +51,7 @@ var reloadable = []string{
 	"limits.timeout", "limits.max_timeout", "limits.idle_timeout", "limits.grace",
 	"routing.override", "routing.fallback", "routing.plans", "tools",
 	"tool_dirs", "audit.keep", "audit.redact.patterns", "audit.redact.env", "retry.attempts",
-	"retry.budget",
+	"retry.budget", "python.wall", "python.cpu",
 }
 
 // generation is what calls get from one configuration. It never changes: a reload makes a new one,

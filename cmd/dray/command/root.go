@@ -43,7 +43,7 @@ type app struct {
 
 func execute(ctx context.Context, args []string, a *app) int {
 	root := newRoot(a) //nolint:contextcheck // cobra hands the context to the commands
-	root.SetArgs(args)
+	root.SetArgs(separateProgramArgs(root, args))
 	help := &helpWriter{Writer: a.out}
 	root.SetOut(help)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -94,7 +94,7 @@ state directory, and start it if it is not running.
 	root.PersistentFlags().StringVar(&a.config, "config", "",
 		"configuration `file` (default: $DRAY_CONFIG, ~/.config/dray/config.yaml)")
 	root.AddCommand(newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newSync(a),
-		newWorkspace(a), newContainer(a), newAudit(a), newConfig(a), newDoctor(a),
+		newWorkspace(a), newContainer(a), newAudit(a), newConfig(a), newDoctor(a), newPython(a),
 		newServe(a), newStatus(a), newPs(a), newCancel(a), newReload(a), newStop(a), newVersion(a),
 		newCompletion(a))
 	addHelp(root)

@@ -1,0 +1,34 @@
+package command
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/internal/python"
+	"github.com/dray-dev/dray/internal/tool"
+)
+
+// openPython opens the sessions of the tool python, nil if it is disabled.
+func openPython(cfg *config.Config, log *zap.Logger) (*python.Sessions, error) {
+	p := cfg.Python
+	if p.Runtime == config.PythonDisabled {
+		return nil, nil
+	}
+	return python.New(python.Options{
+		Runtimes: []python.Runtime{&python.Container{Log: log}},
+		Resident: map[string]int{python.RuntimeContainer: p.Resident},
+		Idle:     p.Idle, Queue: p.Queue, QueueWait: p.QueueWait,
+		// config checks the sum of the budgets
+		Memory: p.Memory, RetireAbove: p.Memory,
+		StateFile: cfg.State.PythonSessions(), Log: log,
+	})
+}
+
+// pythonOptions are the parameters of the tool python.
+func (d *daemon) pythonOptions(cfg *config.Config) tool.PythonOptions {
+	p := cfg.Python
+	return tool.PythonOptions{
+		Disabled: p.Runtime == config.PythonDisabled, Sessions: d.python,
+		Runtime: string(p.Runtime), Wall: p.Wall, CPU: p.CPU,
+	}
+}
