@@ -23,7 +23,7 @@ type fakeRuntime struct {
 	capabilities Capabilities
 	// startErr is the error of the next starts. startGate blocks starts until it is closed, killGate
 	// the end of killed workers. Nil does neither.
-	startErr            error
+	startErr, refuseErr error
 	startGate, killGate chan struct{}
 	// execute is how a worker answers; nil is at once with okReply.
 	execute behaviour
@@ -81,6 +81,19 @@ func (f *fakeRuntime) behave(execute behaviour) behaviour {
 		f.execute = execute
 	}
 	return f.execute
+}
+
+// refuse makes workers refuse requests with an error, unless it is nil.
+func (f *fakeRuntime) refuse(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuseErr = err
+}
+
+func (f *fakeRuntime) refusal() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refuseErr
 }
 
 // answer answers at once.
@@ -148,6 +161,9 @@ func (w *fakeWorker) Execute(req Request, _ dray.Files) (Execution, error) {
 	case <-w.killed:
 		return nil, errWorkerEnded
 	default:
+	}
+	if err := w.runtime.refusal(); err != nil {
+		return nil, err
 	}
 	if w.running != nil && !w.running.isDone() {
 		return nil, errors.New("two requests at a time")

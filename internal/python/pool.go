@@ -223,28 +223,35 @@ func (s *Sessions) expire(sess *session, r *resident) {
 
 // acquireSlot blocks until a call may start a worker.
 func (s *Sessions) acquireSlot(ctx context.Context, h *hold) error {
-	p := h.session.pool
 	s.mu.Lock()
-	h.slot = waiter{}
-	if s.closed {
-		s.mu.Unlock()
-		return errShuttingDown()
+	err := s.acquireOrQueue(h)
+	s.mu.Unlock()
+	if err == nil && h.slot.ready != nil {
+		err = s.await(ctx, h, &h.slot)
 	}
-	if p.used < p.limit && len(p.queue) == 0 {
+	return err
+}
+
+func (s *Sessions) acquireOrQueue(h *hold) error {
+	p := h.session.pool
+	h.slot = waiter{}
+	switch {
+	case h.starting: // it has kept the slot of the worker before
+		return nil
+	case s.closed:
+		return errShuttingDown()
+	case p.used < p.limit && len(p.queue) == 0:
 		p.used++
 		h.starting = true
-		s.mu.Unlock()
 		return nil
 	}
 	if err := s.admit(p); err != nil {
-		s.mu.Unlock()
 		return err
 	}
 	h.slot.ready = make(chan struct{})
 	p.queue = append(p.queue, h)
 	s.dispatch(p)
-	s.mu.Unlock()
-	return s.await(ctx, h, &h.slot)
+	return nil
 }
 
 // dispatch grants the free slots, and ends idle workers, the least recently used first, for the

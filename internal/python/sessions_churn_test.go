@@ -71,7 +71,8 @@ func TestSessions_Churn(t *testing.T) {
 			t.Errorf("%s is not over: %s", key.Name, sess.state())
 		}
 	}
-	if p := c.s.pools[RuntimeContainer]; p.used != 0 || p.ending != 0 || p.waiting != 0 || len(p.queue) != 0 {
+	p := c.s.pools[RuntimeContainer]
+	if p.used+p.ending+p.waiting+len(p.queue)+len(p.residents) != 0 {
 		t.Errorf("slots are left: %+v", p)
 	}
 }

@@ -1,0 +1,390 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/dray-dev/dray"
+)
+
+// A session belongs to a principal, an environment and a runtime. The same name elsewhere is
+// another session, and that of another principal is not found (PY-17).
+func TestSessions_Keys(t *testing.T) {
+	other := &fakeRuntime{name: RuntimePyodide, startGate: make(chan struct{})}
+	close(other.startGate)
+	t.Cleanup(other.wg.Wait)
+	s := newSessions(t, &fakeRuntime{}, func(o *Options) {
+		o.Runtimes = append(o.Runtimes, other)
+		o.Resident[RuntimePyodide] = 1
+	})
+	keys := []Key{
+		keyOf("a"),
+		{Principal: "bob", Environment: "c1", Runtime: RuntimeContainer, Name: "a"},
+		{Principal: "alice", Environment: "c1", Runtime: RuntimePyodide, Name: "a"},
+	}
+	for _, key := range keys {
+		if _, err := s.Status(key); dray.CodeOf(err) != dray.CodeNotFound {
+			t.Fatalf("%+v: %v", key, err)
+		}
+		if _, err := s.Reset(t.Context(), key); dray.CodeOf(err) != dray.CodeNotFound {
+			t.Fatalf("%+v: %v", key, err)
+		}
+		if _, err := s.Interrupt(key); dray.CodeOf(err) != dray.CodeNotFound {
+			t.Fatalf("%+v: %v", key, err)
+		}
+		run, err := s.Start(t.Context(), key, nil, CallSpec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.Release()
+		if info := run.Session(); info.Generation != 1 || info.Key != key {
+			t.Fatalf("%+v", info)
+		}
+	}
+	if n := len(s.List("alice", "c1")); n != 2 {
+		t.Fatalf("alice has %d sessions", n)
+	}
+	if n := len(s.List("alice", "c2")); n != 0 {
+		t.Fatalf("alice has %d sessions elsewhere", n)
+	}
+	_, err := s.Start(t.Context(), Key{Runtime: "wasi", Name: "a"}, nil, CallSpec{})
+	if dray.CodeOf(err) != dray.CodeInvalidInput {
+		t.Fatal(err)
+	}
+}
+
+// The permissions of a session are those of its first call, until it is reset (PY-19).
+func TestSessions_PermissionsAreFixed(t *testing.T) {
+	f := &fakeRuntime{}
+	s := newSessions(t, f)
+	first := &Permissions{FS: "read", Network: []string{"a", "b"}}
+	same := &Permissions{FS: "read", Network: []string{"b", "a"}}
+	start := func(p *Permissions) error {
+		run, err := s.Start(t.Context(), keyOf("a"), nil, CallSpec{Permissions: p})
+		run.Release()
+		return err
+	}
+	for _, p := range []*Permissions{first, same, nil} {
+		if err := start(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wider := &Permissions{FS: "write"}
+	if err := start(wider); dray.CodeOf(err) != dray.CodeConflict {
+		t.Fatal(err)
+	}
+	f.worker(0).Kill() // the next worker has the same permissions
+	if err := start(nil); err != nil || f.worker(1).spec.Permissions != first {
+		t.Fatalf("%v, %+v", err, f.worker(1).spec)
+	}
+	if _, err := s.Reset(t.Context(), keyOf("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(wider); err != nil || f.worker(2).spec.Permissions != wider {
+		t.Fatal(err)
+	}
+}
+
+// A call whose context ends while it waits, or while its worker starts, gives everything back.
+func TestSessions_CancelWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRuntime{startGate: make(chan struct{}), execute: untilStopped}
+		s := newSessions(t, f, func(o *Options) { o.Resident[RuntimeContainer] = 1 })
+		begin := func(name string) (cancel context.CancelCauseFunc, result <-chan error) {
+			ctx, stop := context.WithCancelCause(t.Context())
+			failed := make(chan error, 1)
+			go func() {
+				_, err := s.Start(ctx, keyOf(name), nil, CallSpec{})
+				failed <- err
+			}()
+			synctest.Wait()
+			return stop, failed
+		}
+		cancelStart, starting := begin("a")
+		cancelTurn, turn := begin("a")
+		cancelSlot, slot := begin("b")
+		if got := states(s); got != "a=starting b=cold" {
+			t.Fatal(got)
+		}
+		for cancel, result := range map[*context.CancelCauseFunc]<-chan error{
+			&cancelTurn: turn, &cancelSlot: slot, &cancelStart: starting,
+		} {
+			(*cancel)(errGivenUp)
+			if err := <-result; !errors.Is(err, errGivenUp) {
+				t.Fatal(err)
+			}
+		}
+		close(f.startGate)
+		f.behave(answer)
+		call(t, s, "c")
+	})
+}
+
+// A failed start leaves a free slot, and its error is the runtime's.
+func TestSessions_StartFails(t *testing.T) {
+	f := &fakeRuntime{startErr: dray.Errorf(dray.CodeHelperMissing, "no python3")}
+	s := newSessions(t, f)
+	for range 5 {
+		if _, err := s.Start(t.Context(), keyOf("a"), nil, CallSpec{}); dray.CodeOf(err) != dray.CodeHelperMissing {
+			t.Fatal(err)
+		}
+	}
+	if p := s.pools[RuntimeContainer]; p.used != 0 {
+		t.Fatalf("%d slots are used", p.used)
+	}
+}
+
+// Close ends what runs, starts and waits, and waits for it.
+func TestSessions_Close(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRuntime{execute: ignoreInterrupts}
+		s := newSessions(t, f, func(o *Options) { o.Resident[RuntimeContainer] = 1 })
+		run := start(t, s, "a")
+		failed := make(chan error, 2)
+		for _, name := range []string{"a", "b"} {
+			go func() {
+				_, err := s.Start(t.Context(), keyOf(name), nil, CallSpec{})
+				failed <- err
+			}()
+		}
+		synctest.Wait()
+		s.Close()
+		if _, err := run.Wait(); dray.CodeOf(err) != dray.CodeShuttingDown {
+			t.Fatalf("the call that ran: %v", err)
+		}
+		run.Release()
+		failed2 := []error{<-failed, <-failed}
+		_, err := s.Start(t.Context(), keyOf("c"), nil, CallSpec{})
+		for _, err := range append(failed2, err) {
+			if dray.CodeOf(err) != dray.CodeShuttingDown {
+				t.Fatal(err)
+			}
+		}
+		if n := f.alive.Load(); n != 0 {
+			t.Fatalf("%d workers are left", n)
+		}
+	})
+}
+
+// Contradicting options are refused (PY-07, PY-23).
+func TestNew_Options(t *testing.T) {
+	f := &fakeRuntime{}
+	for name, opts := range map[string]Options{
+		"no worker": {Runtimes: []Runtime{f}},
+		"memory": {
+			Runtimes: []Runtime{f}, Resident: map[string]int{f.Name(): 3}, Memory: 10 << 20, TotalMemory: 20 << 20,
+		},
+	} {
+		if _, err := New(opts); dray.CodeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A session is held exclusively between calls. Its worker can be replaced; the loss is reported
+// there and not again (PY-25, PY-26).
+func TestSessions_Exclusive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRuntime{execute: untilStopped, capabilities: Capabilities{InterruptKeepsState: true}}
+		s := newSessions(t, f, func(o *Options) { o.Resident[RuntimeContainer] = 1 })
+		run := start(t, s, "a")
+		f.behave(answer)
+		order := make(chan string, 2)
+		go func() {
+			err := s.Exclusive(t.Context(), keyOf("a"), nil, CallSpec{}, func(ctx context.Context, x *Exclusive) error {
+				order <- "exclusive"
+				if st := x.Status(); st.State != Busy || !st.HasState || st.Generation != 1 {
+					t.Errorf("%+v", st)
+				}
+				hello, discarded, err := x.Restart(ctx, "/venv/bin/python")
+				if err != nil || !discarded || hello.Executable != "/venv/bin/python" {
+					t.Errorf("%+v, %t, %v", hello, discarded, err)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		if len(order) != 0 {
+			t.Fatal("it did not wait for the call")
+		}
+		go func() { order <- "call"; run.Stop(time.Second); run.Release() }()
+		synctest.Wait()
+		if a, b := <-order, <-order; a != "call" || b != "exclusive" {
+			t.Fatal(a, b)
+		}
+		if got := call(t, s, "a"); got.Generation != 2 || got.DiscardedState {
+			t.Fatalf("%+v", got)
+		}
+		call(t, s, "b") // evicts it
+		if got := call(t, s, "a"); got.Generation != 3 || !got.DiscardedState {
+			t.Fatalf("%+v", got)
+		}
+		if got := f.worker(3).spec.Executable; got != "/venv/bin/python" {
+			t.Fatalf("the executable of a later worker is %q", got)
+		}
+	})
+}
+
+// A restart that fails keeps the executable, and the slot is free for others. So does one that is
+// given up while the old worker ends (PY-26).
+func TestSessions_ExclusiveFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRuntime{killGate: make(chan struct{}), execute: answer}
+		s := newSessions(t, f, func(o *Options) { o.Resident[RuntimeContainer] = 1 })
+		call(t, s, "a")
+		restart := func(ctx context.Context) error {
+			return s.Exclusive(ctx, keyOf("a"), nil, CallSpec{}, func(ctx context.Context, x *Exclusive) error {
+				_, _, err := x.Restart(ctx, "/other")
+				return err
+			})
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errGivenUp)
+		defer cancel()
+		if err := restart(ctx); !errors.Is(err, errGivenUp) {
+			t.Fatal(err)
+		}
+		close(f.killGate)
+		synctest.Wait()
+		if p := s.pools[RuntimeContainer]; p.used != 0 {
+			t.Fatalf("%d slots are used", p.used)
+		}
+		if got := call(t, s, "a"); got.Generation != 2 || !got.DiscardedState {
+			t.Fatalf("%+v", got)
+		}
+		f.mu.Lock()
+		f.startErr = dray.Errorf(dray.CodeHelperMissing, "no python3")
+		f.mu.Unlock()
+		if err := restart(t.Context()); dray.CodeOf(err) != dray.CodeHelperMissing {
+			t.Fatal(err)
+		}
+		if st, err := s.Status(keyOf("a")); err != nil || st.Executable != "" || !st.StateLost {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		if p := s.pools[RuntimeContainer]; p.used != 0 {
+			t.Fatalf("%d slots are used", p.used)
+		}
+	})
+}
+
+// The loss of state by a restart of the daemon is reported, once, and not for a session without
+// state (PY-25).
+func TestSessions_DaemonRestarts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sessions")
+	open := func() *Sessions {
+		f := &fakeRuntime{}
+		t.Cleanup(f.wg.Wait)
+		return newSessions(t, f, func(o *Options) { o.StateFile = file })
+	}
+	s := open()
+	call(t, s, "a")
+	call(t, s, "b")
+	call(t, s, "c") // evicts a
+	if discarded, err := s.Reset(t.Context(), keyOf("b")); err != nil || !discarded {
+		t.Fatal(discarded, err)
+	}
+	err := s.Exclusive(t.Context(), keyOf("d"), nil, CallSpec{}, func(ctx context.Context, x *Exclusive) error {
+		_, err := x.Worker(ctx) // without user code
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = open()
+	for name, want := range map[string]bool{"a": true, "b": false, "c": true, "d": false} {
+		got := call(t, s, name)
+		if got.DiscardedState != want || want && got.Generation != 2 {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if call(t, s, name).DiscardedState {
+			t.Errorf("%s: reported twice", name)
+		}
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", info.Mode(), err)
+	}
+}
+
+// A damaged or unwritable file is logged, and nothing else fails (PY-25).
+func TestJournal_Damaged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sessions")
+	good := `{"principal":"alice","environment":"c1","runtime":"container","name":"a","generation":4,"state":true}`
+	content := good + "\n" + "\x00\xff\n{}\n" + good[:40]
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.InfoLevel)
+	f := &fakeRuntime{}
+	s := newSessions(t, f, func(o *Options) { o.StateFile, o.Log = file, zap.New(core) })
+	if got := call(t, s, "a"); !got.DiscardedState || got.Generation != 5 {
+		t.Fatalf("%+v", got)
+	}
+	if logs.Len() != 1 || logs.All()[0].ContextMap()["lines"] != int64(3) {
+		t.Fatalf("%+v", logs.All())
+	}
+	s2 := newSessions(t, &fakeRuntime{}, func(o *Options) {
+		o.StateFile, o.Log = filepath.Join(file, "no directory"), zap.New(core)
+	})
+	call(t, s2, "a")
+	if logs.Len() < 2 {
+		t.Fatal("a file that cannot be written was not logged")
+	}
+}
+
+// The journal stays small however often sessions lose their state, and a line is a session.
+func TestJournal_IsRewritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sessions")
+	j, _ := openJournal(file, zap.NewNop())
+	for i := range uint32(10 * maxObsolete) {
+		j.record(keyOf("a"), i+1, true)
+		j.record(keyOf("b"), i+1, i%2 == 0)
+	}
+	j.close()
+	data, err := os.ReadFile(file)
+	if n := strings.Count(string(data), "\n"); err != nil || n > 2*maxObsolete {
+		t.Fatalf("%d lines, %v", n, err)
+	}
+	j, entries := openJournal(file, zap.NewNop())
+	defer j.close()
+	if len(entries) != 1 || entries[0].Key != keyOf("a") || entries[0].Generation != 10*maxObsolete {
+		t.Fatalf("%+v", entries)
+	}
+	left, err := filepath.Glob(file + "*")
+	if err != nil || len(left) != 1 {
+		t.Fatalf("%v, %v", left, err)
+	}
+}
+
+// The number of sessions that are remembered is bounded, and those with workers are kept.
+func TestSessions_AreForgotten(t *testing.T) {
+	s := newSessions(t, &fakeRuntime{})
+	call(t, s, "kept")
+	s.mu.Lock()
+	for i := range maxSessions + 5 {
+		key := keyOf(fmt.Sprint("x", i))
+		sess, err := s.sessionOf(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sess.lastUsed = time.Now()
+	}
+	n, kept := len(s.sessions), s.sessions[keyOf("kept")] != nil
+	s.mu.Unlock()
+	if n > maxSessions || !kept {
+		t.Fatalf("%d sessions, kept %t", n, kept)
+	}
+}
