@@ -36,7 +36,8 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 		}
 		pid, err := syscall.ForkExec(path, spec.Argv, attr)
 		if err == nil {
-			limitMemory(pid, spec.Memory)
+			limitMemory(pid, unix.RLIMIT_AS, spec.Memory)
+			limitMemory(pid, unix.RLIMIT_DATA, spec.Data)
 			return pid, pidfd, nil
 		}
 		failure = err
@@ -47,12 +48,12 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 	return 0, -1, classifyStartError(spec, failure)
 }
 
-// limitMemory bounds the address space of a process that has just begun, and of those that it will
-// start. It cannot be bounded before: package syscall has no attribute for that.
-func limitMemory(pid int, bytes uint64) {
+// limitMemory bounds the memory of a process that has just begun, and of those that it will start.
+// It cannot be bounded before: package syscall has no attribute for that.
+func limitMemory(pid, resource int, bytes uint64) {
 	if bytes > 0 {
 		limit := unix.Rlimit{Cur: bytes, Max: bytes}
-		_ = unix.Prlimit(pid, unix.RLIMIT_AS, &limit, nil) // it fails if the process has ended
+		_ = unix.Prlimit(pid, resource, &limit, nil) // it fails if the process has ended
 	}
 }
 

@@ -33,6 +33,9 @@ type Spec struct {
 	Terminal *dray.TerminalSize
 	// Memory bounds the address space of the process and of each descendant, in bytes. 0 is no bound.
 	Memory uint64
+	// Data bounds the private writable memory of the same processes, in bytes. 0 is no bound. It is
+	// for programs that reserve far more addresses than they use.
+	Data uint64
 	// Permit allows the start (NewPermit). The caller closes it. If it is nil, the pool creates one.
 	Permit *os.File
 }
@@ -70,6 +73,7 @@ func packSpec(f *pack.Fields, s *Spec) {
 	pack.Text(f, &s.Dir)
 	pack.Optional(f, &s.User, packCredential)
 	pack.Uint(f, &s.Memory)
+	pack.Uint(f, &s.Data)
 	if len(s.Argv) == 0 {
 		f.Fail("no argv")
 	}

@@ -1,0 +1,340 @@
+package python
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/process"
+	"github.com/dray-dev/dray/internal/python/assets"
+)
+
+const (
+	// pyodideHello bounds the time from the start of Deno to the hello.
+	pyodideHello = 30 * time.Second
+	// denoMemory is what Deno and Pyodide need besides the memory of Python, in bytes: resident, and
+	// as private writable memory, most of which is never touched.
+	denoMemory = 128 << 20
+	denoData   = 1 << 30
+	// minPyodideMemory is the smallest budget in bytes with which Python itself fits.
+	minPyodideMemory = 192 << 20
+	// stackSize is the stack of the interpreter in KiB, where the main thread has 8 MiB.
+	stackSize = 7000
+)
+
+// PyodideConfig is what the runtime pyodide needs.
+type PyodideConfig struct {
+	// Start starts a supervised process: [process.Pool.Start] of the daemon's pool.
+	Start func(ctx context.Context, spec process.Spec) (*process.Process, error)
+	// Assets verifies Deno and Pyodide: [assets.Store.Open].
+	Assets func(ctx context.Context) (assets.Assets, error)
+	// Dir is a private directory for the runner, the memory snapshot and what workers need while they
+	// live. It belongs to this daemon alone.
+	Dir string
+	// Log receives the stderr of workers. Nil is none.
+	Log *zap.Logger
+
+	unlocked bool // tests look what Deno's permissions alone deny
+}
+
+// Pyodide is the runtime pyodide: CPython in WebAssembly, in a Deno process on the host with no
+// permission but to read its own programs.
+type Pyodide struct {
+	cfg      PyodideConfig
+	prepared preparation
+}
+
+// NewPyodide returns the runtime. It starts nothing.
+func NewPyodide(cfg PyodideConfig) *Pyodide {
+	return &Pyodide{cfg: cfg, prepared: preparation{dir: cfg.Dir}}
+}
+
+// Name implements Runtime.
+func (*Pyodide) Name() string { return RuntimePyodide }
+
+// Capabilities implements Runtime.
+func (*Pyodide) Capabilities() Capabilities {
+	return Capabilities{InterruptKeepsState: true, MemoryLimit: true, CPULimit: true}
+}
+
+// Start implements Runtime. The first start of an installation makes the memory snapshot.
+func (p *Pyodide) Start(ctx context.Context, spec WorkerSpec) (Worker, error) {
+	if err := p.check(spec); err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	found, err := p.cfg.Assets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := p.prepared.folder(ctx, found, func(ctx context.Context, dir string) error {
+		return p.makeSnapshot(ctx, found, dir)
+	})
+	if err != nil {
+		return nil, err
+	}
+	w, err := p.startWorker(ctx, found, folder, spec)
+	if err != nil {
+		return nil, err
+	}
+	w.hello.StartMS = float64(time.Since(started).Microseconds()) / 1000
+	return w, nil
+}
+
+// check refuses what this runtime cannot do.
+func (p *Pyodide) check(spec WorkerSpec) error {
+	switch perm := spec.Permissions; {
+	case spec.Executable != "":
+		return dray.Errorf(dray.CodeUnsupported, "the Python runtime %s has no other interpreter",
+			RuntimePyodide).WithHint("use the runtime %s", RuntimeContainer)
+	case spec.Memory > 0 && spec.Memory < minPyodideMemory:
+		return dray.Errorf(dray.CodeLimitExceeded,
+			"the Python runtime %s does not fit into %d MiB", RuntimePyodide, spec.Memory>>20).
+			WithHint("set python.memory to at least %d MiB", minPyodideMemory>>20)
+	case perm == nil:
+		return nil
+	case perm.FS != "" && perm.FS != "none" || len(perm.Network) > 0 || len(perm.Env) > 0:
+		return dray.Errorf(dray.CodeUnsupported,
+			"the Python runtime %s gives code no files, network or variables", RuntimePyodide).
+			WithHint("leave permissions out, or use the runtime %s", RuntimeContainer)
+	default:
+		return nil
+	}
+}
+
+// runnerOptions are those of source/pyodide.js.
+type runnerOptions struct {
+	Mode       string `json:"mode"`
+	Pyodide    string `json:"pyodide"`
+	Folder     string `json:"folder"`
+	Interrupts string `json:"interrupts"`
+	Snapshot   bool   `json:"snapshot"`
+	Generation uint32 `json:"generation"`
+	Memory     int64  `json:"memory"`
+	Lockdown   bool   `json:"lockdown"`
+}
+
+// spec returns the process that runs the runner. It has no working directory of its own, and two
+// variables. DENO_DIR is a name that cannot exist, so that nothing that code stores, in a cache or
+// in localStorage, outlives the process.
+func (p *Pyodide) spec(found assets.Assets, opts runnerOptions) (process.Spec, error) {
+	text, err := json.Marshal(opts)
+	if err != nil {
+		return process.Spec{}, err
+	}
+	flags := "--v8-flags=--stack-size=" + strconv.Itoa(v8Stack())
+	if opts.Lockdown {
+		flags += ",--disallow-code-generation-from-strings"
+	}
+	read := "--allow-read=" + opts.Pyodide + "," + opts.Folder
+	if opts.Interrupts != "" {
+		read += "," + opts.Interrupts
+	}
+	return process.Spec{
+		Argv: []string{
+			found.Deno, "run", "--quiet", "--no-prompt", "--deny-net", "--deny-run", "--deny-write",
+			"--deny-env", "--deny-ffi", "--deny-sys", "--deny-import", "--no-remote", "--no-npm",
+			"--cached-only", "--no-config", "--no-lock", read, flags,
+			filepath.Join(opts.Folder, runnerName), string(text),
+		},
+		Env:  []string{"DENO_DIR=/dev/null/none", "DENO_NO_UPDATE_CHECK=1"},
+		Dir:  "/",
+		Data: denoData + uint64(max(0, opts.Memory)),
+	}, nil
+}
+
+// v8Stack returns the size of V8's stack in KiB. V8 crashes if the main thread has less.
+func v8Stack() int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_STACK, &limit) != nil || limit.Cur < 8<<20 {
+		return 984 // the default of V8
+	}
+	return stackSize
+}
+
+// pythonMemory returns the bound of Python's memory for a budget, in bytes.
+func pythonMemory(budget int64) int64 {
+	const most = 4<<30 - 64<<10 // of 32-bit WebAssembly, in whole pages
+	if budget == 0 {
+		return most
+	}
+	return min(budget-denoMemory, most)
+}
+
+// pyodideWorker is a worker of the runtime pyodide.
+type pyodideWorker struct {
+	*containerWorker
+	pid int
+	// interrupts is the file in which the worker sees interrupts while code uses its only thread.
+	interrupts *os.File
+	done       chan struct{}
+}
+
+// startWorker starts a process and waits for its hello. If it fails, nothing is left.
+func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder string,
+	spec WorkerSpec,
+) (*pyodideWorker, error) {
+	interrupts, err := os.CreateTemp(p.prepared.workers(), "interrupts-")
+	if err != nil {
+		return nil, fmt.Errorf("create a file for a worker: %w", err)
+	}
+	w, err := p.launch(ctx, found, interrupts, runnerOptions{
+		Mode: "run", Pyodide: filepath.Clean(found.Dir), Folder: folder,
+		Interrupts: interrupts.Name(), Snapshot: true, Generation: spec.Generation,
+		Memory: pythonMemory(spec.Memory), Lockdown: !p.cfg.unlocked,
+	})
+	if err != nil {
+		removeFile(interrupts)
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, pyodideHello, errNoPyodideHello)
+	defer cancel()
+	if w.hello, err = w.conn.hello(ctx); err != nil {
+		w.Kill()
+		<-w.done
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errNoPyodideHello) {
+			return nil, cause
+		}
+		return nil, w.helloError(err)
+	}
+	return w, nil
+}
+
+var errNoPyodideHello = errors.New("it was not ready in " + pyodideHello.String())
+
+func (p *Pyodide) launch(ctx context.Context, found assets.Assets, interrupts *os.File,
+	opts runnerOptions,
+) (*pyodideWorker, error) {
+	spec, err := p.spec(found, opts)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := p.cfg.Start(ctx, spec)
+	if err != nil {
+		return nil, process.WrapStartError(err, spec.Dir)
+	}
+	w := &pyodideWorker{
+		containerWorker: newContainerWorker(process.Adapt(proc), opts.Generation, p.cfg.Log),
+		pid:             proc.Pid, interrupts: interrupts, done: make(chan struct{}),
+	}
+	go func() {
+		defer close(w.done)
+		<-w.containerWorker.done
+		removeFile(w.interrupts)
+	}()
+	return w, nil
+}
+
+func removeFile(f *os.File) {
+	_ = f.Close()
+	_ = os.Remove(f.Name()) // the next daemon removes what is left
+}
+
+// helloError explains why there was no hello. The process has ended.
+func (w *pyodideWorker) helloError(err error) error {
+	if w.err != nil {
+		return w.err
+	}
+	if errors.Is(err, errWorkerEnded) {
+		err = fmt.Errorf("it ended (%s): %q", describeExit(w.exit), w.stderr.String())
+	}
+	return dray.Errorf(dray.CodeHelperMissing, "Deno cannot run as a Python worker: %w", err).
+		WithHint("run `dray doctor`; `dray python fetch` installs the Deno and Pyodide of this release")
+}
+
+// Done implements Worker.
+func (w *pyodideWorker) Done() <-chan struct{} { return w.done }
+
+// Execute implements Worker.
+func (w *pyodideWorker) Execute(req Request, _ dray.Files) (Execution, error) {
+	if req.ReadOnly {
+		return nil, dray.Errorf(dray.CodeUnsupported, "the Python runtime %s has no files yet",
+			RuntimePyodide).WithHint("leave read_only out")
+	}
+	e, err := w.conn.execute(req)
+	if err != nil {
+		return nil, err
+	}
+	run := &pyodideExecution{execution: e, worker: w}
+	if req.CPU > 0 {
+		go run.watchCPU(req.CPU) // ends with the request
+	}
+	return run, nil
+}
+
+// pyodideExecution adds to an execution what the worker cannot do while code uses its only thread.
+type pyodideExecution struct {
+	*execution
+	worker *pyodideWorker
+
+	mu        sync.Mutex
+	cpuUsedUp bool
+}
+
+// Interrupt implements Execution. The worker reads the file while Python code runs, and the frame
+// while the code waits for stdin. If neither reaches it, the caller kills the worker after a grace.
+func (e *pyodideExecution) Interrupt() {
+	_, _ = e.worker.interrupts.Write(binary.BigEndian.AppendUint32(nil, e.request))
+	e.execution.Interrupt()
+}
+
+// Reply implements Execution.
+func (e *pyodideExecution) Reply() (Reply, error) {
+	reply, err := e.execution.Reply()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil && e.cpuUsedUp {
+		return Reply{Code: exitTimeout, Error: &Failure{Message: "CPU time limit exceeded"}}, nil
+	}
+	return reply, err
+}
+
+// exitTimeout is the exit code of a request whose budget is used up.
+const exitTimeout = 124
+
+// minCPUPoll bounds how often the processor time of a worker is read.
+const minCPUPoll = 10 * time.Millisecond
+
+// watchCPU kills the worker when the request has used its budget of processor time.
+func (e *pyodideExecution) watchCPU(budget time.Duration) {
+	used, err := cpuTime(e.worker.pid)
+	end := used + budget
+	for err == nil && used < end {
+		timer := time.NewTimer(max(end-used, minCPUPoll))
+		select {
+		case <-e.done:
+			timer.Stop()
+			return
+		case <-timer.C:
+			used, err = cpuTime(e.worker.pid)
+		}
+	}
+	if err != nil { // it has ended
+		return
+	}
+	e.mu.Lock()
+	e.cpuUsedUp = true
+	e.mu.Unlock()
+	e.worker.Kill()
+}
+
+// cpuTime returns the processor time that all threads of a process have used.
+func cpuTime(pid int) (time.Duration, error) {
+	const schedClock = 2 // CPUCLOCK_SCHED of a process; the rest of the clock's number is its pid
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &t); err != nil { //nolint:gosec // a pid
+		return 0, err
+	}
+	return time.Duration(t.Nano()), nil
+}
