@@ -49,7 +49,7 @@ func (x *Exclusive) Worker(ctx context.Context) (Hello, error) {
 func (x *Exclusive) SetExecutable(executable string) {
 	x.sessions.mu.Lock()
 	defer x.sessions.mu.Unlock()
-	x.hold.session.executable = executable
+	x.hold.session.prepared.Executable = executable
 }
 
 // Restart ends the worker, if there is one, and starts one with another interpreter in the same

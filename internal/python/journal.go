@@ -13,28 +13,40 @@ import (
 	"go.uber.org/zap"
 )
 
-// journalEntry is a line of the journal: a session got state, or has none any more.
+// journalEntry is a line of the journal: a session got state, or has none any more, or operation
+// prepare has chosen something for it.
 type journalEntry struct {
 	Key
-	Generation uint32 `json:"generation"`
-	State      bool   `json:"state"`
+	Generation uint32    `json:"generation"`
+	State      bool      `json:"state"`
+	Prepared   *Prepared `json:"prepared,omitempty"`
 }
 
-// journal is the file of the sessions whose state, or its loss, no reply has reported as discarded.
-// A line is appended when that changes; the file is rewritten when most of its lines are obsolete.
-// A file that fails is logged, and the loss of state after a restart is then not reported. Its
-// methods are called with Sessions.mu locked.
+// isValid reports whether a line of the file could have been written by this package.
+func (e journalEntry) isValid() bool {
+	if e.Prepared != nil {
+		return e.Name != "" && (e.Prepared.Executable == "" || isCleanPath(e.Prepared.Executable))
+	}
+	return e.Name != "" && e.Generation > 0
+}
+
+// journal is the file of the sessions whose state, or its loss, no reply has reported as discarded,
+// and of what operation prepare has chosen. A line is appended when that changes; the file is
+// rewritten when most of its lines are obsolete. A file that fails is logged, and the loss of state
+// after a restart is then not reported. Its methods are called with Sessions.mu locked.
 type journal struct {
-	path  string // empty: no file
-	log   *zap.Logger
-	file  *os.File // nil after a failure
-	live  map[Key]uint32
-	lines int
+	path     string // empty: no file
+	log      *zap.Logger
+	file     *os.File // nil after a failure
+	live     map[Key]uint32
+	prepared map[Key]Prepared
+	lines    int
 }
 
-// openJournal reads the journal and writes it anew. It returns the sessions that had state.
+// openJournal reads the journal and writes it anew. It returns the sessions that had state or were
+// prepared.
 func openJournal(path string, log *zap.Logger) (*journal, []journalEntry) {
-	j := &journal{path: path, log: log, live: map[Key]uint32{}}
+	j := &journal{path: path, log: log, live: map[Key]uint32{}, prepared: map[Key]Prepared{}}
 	if path == "" {
 		return j, nil
 	}
@@ -44,11 +56,21 @@ func openJournal(path string, log *zap.Logger) (*journal, []journalEntry) {
 	}
 	j.read(data)
 	j.rewrite()
-	entries := []journalEntry{}
-	for key, generation := range j.live {
-		entries = append(entries, journalEntry{Key: key, Generation: generation, State: true})
-	}
+	entries := j.entries()
 	return j, entries
+}
+
+// entries returns the lines that are not obsolete, sorted.
+func (j *journal) entries() []journalEntry {
+	entries := []journalEntry{}
+	for _, key := range slices.SortedFunc(maps.Keys(j.live), compareKeys) {
+		entries = append(entries, journalEntry{Key: key, Generation: j.live[key], State: true})
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(j.prepared), compareKeys) {
+		prepared := j.prepared[key]
+		entries = append(entries, journalEntry{Key: key, Prepared: &prepared})
+	}
+	return entries
 }
 
 // read applies the lines of the file. A line that is damaged is skipped.
@@ -56,7 +78,7 @@ func (j *journal) read(data []byte) {
 	damaged := 0
 	for line := range bytes.Lines(data) {
 		var e journalEntry
-		if err := decode(bytes.TrimSpace(line), &e); err != nil || e.Name == "" || e.Generation == 0 {
+		if err := decode(bytes.TrimSpace(line), &e); err != nil || !e.isValid() {
 			damaged++
 			continue
 		}
@@ -69,9 +91,14 @@ func (j *journal) read(data []byte) {
 }
 
 func (j *journal) apply(e journalEntry) {
-	if e.State {
+	switch {
+	case e.Prepared != nil && e.Prepared.isNew():
+		delete(j.prepared, e.Key)
+	case e.Prepared != nil:
+		j.prepared[e.Key] = *e.Prepared
+	case e.State:
 		j.live[e.Key] = e.Generation
-	} else {
+	default:
 		delete(j.live, e.Key)
 	}
 }
@@ -85,12 +112,23 @@ func (j *journal) record(key Key, generation uint32, state bool) {
 	if _, had := j.live[key]; !state && !had {
 		return
 	}
-	e := journalEntry{Key: key, Generation: generation, State: state}
+	j.add(journalEntry{Key: key, Generation: generation, State: state})
+}
+
+// recordPrepared notes what operation prepare has chosen for a session.
+func (j *journal) recordPrepared(key Key, prepared Prepared) {
+	if _, had := j.prepared[key]; had || !prepared.isNew() {
+		j.add(journalEntry{Key: key, Prepared: &prepared})
+	}
+}
+
+// add appends a line.
+func (j *journal) add(e journalEntry) {
 	j.apply(e)
 	if j.file == nil {
 		return
 	}
-	if j.lines > 2*len(j.live)+maxObsolete {
+	if j.lines > 2*(len(j.live)+len(j.prepared))+maxObsolete {
 		j.rewrite()
 		return
 	}
@@ -107,10 +145,11 @@ func (j *journal) rewrite() {
 	j.close()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	for _, key := range slices.SortedFunc(maps.Keys(j.live), compareKeys) {
-		_ = enc.Encode(journalEntry{Key: key, Generation: j.live[key], State: true}) // never fails
+	entries := j.entries()
+	for _, e := range entries {
+		_ = enc.Encode(e) // never fails
 	}
-	j.lines = len(j.live)
+	j.lines = len(entries)
 	j.check(j.replace(b.Bytes()))
 }
 

@@ -351,12 +351,13 @@ func (s *Sessions) makeRoom() {
 	if oldest != nil { // else all have workers or calls, which have limits of their own
 		delete(s.sessions, oldest.key)
 		s.journal.record(oldest.key, oldest.generation, false)
+		s.journal.recordPrepared(oldest.key, Prepared{})
 	}
 }
 
 // forgetIfUnused drops a session that no worker was ever asked for, as when its call was refused.
 func (s *Sessions) forgetIfUnused(sess *session) {
-	if sess.generation == 0 && sess.executable == "" && sess.holder == nil {
+	if sess.generation == 0 && sess.prepared.isNew() && sess.holder == nil {
 		delete(s.sessions, sess.key)
 	}
 }

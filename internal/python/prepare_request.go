@@ -64,6 +64,9 @@ type PrepareRequest struct {
 	Restart    Restart
 }
 
+// isExplicit reports whether the request names an interpreter.
+func (r PrepareRequest) isExplicit() bool { return r.Executable != "" || r.Venv != "" }
+
 type requirementsInput struct {
 	Packages      *[]string `json:"packages"`
 	PythonVersion *string   `json:"python_version"`

@@ -215,7 +215,7 @@ func (s *Sessions) workerSpec(h *hold, env dray.Environment, spec CallSpec) Work
 	sess := h.session
 	sess.generation++
 	ws := WorkerSpec{
-		Environment: env, Executable: sess.executable, Generation: sess.generation,
+		Environment: env, Executable: sess.prepared.Executable, Generation: sess.generation,
 		Memory: s.opts.Memory, Permissions: spec.Permissions,
 	}
 	if ws.Executable == "" {

@@ -105,9 +105,9 @@ type session struct {
 	pool        *pool
 	generation  uint32
 	permissions *Permissions
-	created     bool   // permissions are fixed
-	executable  string // chosen by operation prepare
-	hasState    bool   // user code ran in the worker
+	created     bool // permissions are fixed
+	prepared    Prepared
+	hasState    bool // user code ran in the worker
 	// lost is the generation of the last worker whose state was lost, if no reply of a later one has
 	// reported that; else zero.
 	lost      uint32
@@ -145,13 +145,25 @@ func New(opts Options) (*Sessions, error) {
 	return s, nil
 }
 
-// load creates the sessions whose state was lost when the daemon ended.
+// load creates the sessions whose state was lost when the daemon ended, and those that operation
+// prepare has chosen something for.
 func (s *Sessions) load() {
 	var entries []journalEntry
 	s.journal, entries = openJournal(s.opts.StateFile, s.opts.Log)
 	for _, e := range entries {
-		if p := s.pools[e.Runtime]; p != nil {
-			s.sessions[e.Key] = &session{key: e.Key, pool: p, generation: e.Generation, lost: e.Generation}
+		p := s.pools[e.Runtime]
+		if p == nil {
+			continue
+		}
+		sess := s.sessions[e.Key]
+		if sess == nil {
+			sess = &session{key: e.Key, pool: p}
+			s.sessions[e.Key] = sess
+		}
+		if e.Prepared != nil {
+			sess.prepared = *e.Prepared
+		} else {
+			sess.generation, sess.lost = e.Generation, e.Generation
 		}
 	}
 }
@@ -230,7 +242,7 @@ func notFoundError(key Key) *dray.Error {
 func (sess *session) status() Status {
 	st := Status{
 		Key: sess.key, State: sess.state(), Generation: sess.generation,
-		Executable: sess.executable, Permissions: sess.permissions,
+		Executable: sess.prepared.Executable, Permissions: sess.permissions,
 		HasState: sess.hasState, StateLost: sess.lost > 0, Waiting: len(sess.turns),
 		LastUsed: sess.lastUsed, Usage: sess.usage,
 	}
