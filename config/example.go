@@ -39,6 +39,8 @@ var exampleValues = map[string]string{
 	"sandbox.deny":           "[secrets, config/local]",
 	"host.env":               "[LANG, SSH_AUTH_SOCK]",
 	"host.roots":             "[/home/me/src]",
+	"python.pyodide.assets":  "/opt/dray/pyodide",
+	"python.pyodide.deno":    "/opt/deno/deno",
 	"routing.override":       "tools",
 	"routing.fallback":       "host",
 	"routing.plans": `

@@ -37,8 +37,11 @@ func pythonSettings() settingDefs {
 		},
 		{"python.permissions.network", listKind(lineKind), "", "hosts that hermetic code may reach"},
 		{"python.permissions.env", listKind(variableKind), "", "variables that hermetic code may read"},
-		{"python.pyodide.assets", absPathKind, "", "directory with the files of Pyodide"},
-		{"python.pyodide.deno", absPathKind, "", "the program deno"},
+		{
+			"python.pyodide.assets", absPathKind, "",
+			"asset folder, with Deno, Pyodide and wheels; default below `~/.local/share/dray/python`",
+		},
+		{"python.pyodide.deno", absPathKind, "", "the program Deno, if it is not in the asset folder"},
 		{
 			"python.pyodide.resident", countKind(1, maxResident), "8",
 			"maximum number of sessions with a process of Pyodide",
@@ -61,8 +64,8 @@ func pythonSettings() settingDefs {
 // pendingPython has the keys that have no effect yet, so they are refused by name.
 var pendingPython = []string{
 	"python.permissions.fs", "python.permissions.network", "python.permissions.env",
-	"python.pyodide.assets", "python.pyodide.deno", "python.pyodide.resident",
-	"python.pyodide.preload", "python.prepare.source_builds", "python.prepare.index",
+	"python.pyodide.resident", "python.pyodide.preload",
+	"python.prepare.source_builds", "python.prepare.index",
 }
 
 // pendingRuntimes are values of python.runtime that have no effect yet.

@@ -115,7 +115,8 @@ below, write ./NAME.
 			return a.runPython(ctx, c, call, usesStdin)
 		})
 	})
-	cmd.AddCommand(newPythonStatus(a), newPythonReset(a), newPythonInterrupt(a))
+	cmd.AddCommand(newPythonStatus(a), newPythonReset(a), newPythonInterrupt(a),
+		newPythonFetch(a))
 	return cmd
 }
 

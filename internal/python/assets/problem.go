@@ -59,6 +59,12 @@ func (p *Problem) fix() string {
 	}
 }
 
+// IsMissing reports whether an error of [Store.Open] says that nothing is installed.
+func IsMissing(err error) bool {
+	p, ok := asProblem(err)
+	return ok && p.Kind == Missing
+}
+
 func asProblem(err error) (*Problem, bool) {
 	return errors.AsType[*Problem](err)
 }

@@ -37,6 +37,8 @@ type expected struct {
 	File
 	path   string // absolute
 	source string
+	// fix is what to do if it is wrong; empty is to fetch it.
+	fix string
 }
 
 // identity is what shows that a file is the one that was hashed.
@@ -100,7 +102,14 @@ func (s *Store) verify(ctx context.Context) (*verified, error) {
 		return nil, err
 	}
 	v := &verification{dir: dir, seen: map[string]identity{}}
-	if err := errors.Join(v.folder(dir), v.folder(filepath.Join(dir, pyodideName))); err != nil {
+	if err := v.folder(dir); err != nil {
+		return nil, err
+	}
+	err = v.folder(filepath.Join(dir, pyodideName))
+	if p, ok := asProblem(err); ok && p.Kind == Missing {
+		p.Kind, p.Source = Incomplete, "pyodide "+s.pins.version(lockPath)
+	}
+	if err != nil {
 		return nil, err
 	}
 	locks, err := s.expect(v)
@@ -140,9 +149,13 @@ func (s *Store) resolve() (string, error) {
 // expect lists the files that must be there and the wheels that are, Deno first.
 func (s *Store) expect(v *verification) (*locks, error) {
 	for _, p := range s.pins.pins() {
-		f := expected{p.File, filepath.Join(v.dir, p.path), p.from.Name + " " + p.from.Version}
+		f := expected{
+			File: p.File, path: filepath.Join(v.dir, p.path), source: p.from.Name + " " + p.from.Version,
+		}
 		if p.path == denoName && s.deno != "" {
 			f.path = s.deno
+			f.fix = "set python.pyodide.deno to Deno " + p.from.Version +
+				", or remove it: `dray python fetch` brings this Deno"
 			if found, err := filepath.EvalSymlinks(s.deno); err == nil {
 				f.path = found
 			}
@@ -174,12 +187,13 @@ func (s *Store) expectWheels(v *verification) (*locks, error) {
 	}
 	if extra != nil {
 		v.files = append(v.files, expected{
-			fileOf(extraName, extra), filepath.Join(v.dir, extraName), "`dray python fetch --from`",
+			File: fileOf(extraName, extra), path: filepath.Join(v.dir, extraName),
+			source: "`dray python fetch --from`",
 		})
 	}
 	for _, w := range locks.files {
 		v.files = append(v.files, expected{
-			w.File, filepath.Join(v.dir, pyodideName, w.Name), w.source,
+			File: w.File, path: filepath.Join(v.dir, pyodideName, w.Name), source: w.source,
 		})
 	}
 	return locks, nil
@@ -392,12 +406,12 @@ func (want expected) check(id identity) error {
 }
 
 func (want expected) missing() *Problem {
-	return &Problem{Kind: Incomplete, File: want.path, Source: want.source}
+	return &Problem{Kind: Incomplete, File: want.path, Source: want.source, Fix: want.fix}
 }
 
 func (want expected) mismatch(size int64, sum string) *Problem {
 	p := &Problem{
-		Kind: Mismatch, File: want.path, Source: want.source,
+		Kind: Mismatch, File: want.path, Source: want.source, Fix: want.fix,
 		Expected: "sha256 " + want.SHA256, Got: "sha256 " + sum,
 	}
 	if sum == "" {

@@ -85,6 +85,12 @@ func TestOpenFindsChanges(t *testing.T) {
 			[]string{"pyodide-lock.json is missing"},
 			pyodide,
 		},
+		"no folder of Pyodide": {
+			func(t *testing.T, dir string) { remove(t, dir+"/pyodide") },
+			Incomplete,
+			[]string{"/pyodide is missing, of pyodide 314.0.0"},
+			pyodide,
+		},
 		"no folder": {
 			func(t *testing.T, dir string) { remove(t, dir) },
 			Missing,
@@ -202,8 +208,10 @@ func TestOtherDeno(t *testing.T) {
 		t.Errorf("Deno is %s, requests %q", got.Deno, r.requests)
 	}
 	change(t, deno)
-	if p, ok := asProblem(second(s.Open(t.Context()))); !ok || p.Kind != Mismatch || p.File != deno {
-		t.Errorf("Open: %v", p)
+	_, err := s.Open(t.Context())
+	if p, ok := asProblem(err); !ok || p.Kind != Mismatch || p.File != deno ||
+		!strings.Contains(dray.AsError(err).Hint, "python.pyodide.deno") {
+		t.Errorf("Open: %v, hint %q", err, dray.AsError(err).Hint)
 	}
 }
 

@@ -1,0 +1,32 @@
+package command
+
+import (
+	"context"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/internal/python/assets"
+)
+
+// checkPyodide checks the files of the runtime pyodide. Who does not use it needs none; but files
+// that are there and wrong are reported in any case.
+func (d *doctor) checkPyodide(ctx context.Context) {
+	const check = "pyodide"
+	if d.cfg.Python.Runtime == config.PythonDisabled {
+		return
+	}
+	store := assetStore(d.cfg)
+	found, err := store.Open(ctx)
+	known := dray.AsError(err)
+	switch {
+	case err == nil:
+		d.ok(check, "Deno %s, Pyodide %s, Python %s, %d packages in %s", found.DenoVersion,
+			found.PyodideVersion, found.PythonVersion, len(found.Packages), found.Dir)
+	case d.cfg.Python.Runtime == config.PythonPyodide:
+		d.fail(check, err, "")
+	case assets.IsMissing(err):
+		d.ok(check, "not installed: Python runs in containers only, until `dray python fetch`")
+	default:
+		d.warn(check, known.Hint, "%s", known.Message)
+	}
+}
