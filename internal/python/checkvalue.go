@@ -12,7 +12,7 @@ import (
 const (
 	// maxTagDepth bounds the nested arrays and objects of a value with those in its tagged values: a
 	// data frame at MaxDepth has a list of rows of cells, which may be tagged as well.
-	maxTagDepth = 2 * MaxDepth
+	maxTagDepth = 3 * MaxDepth
 	// maxNumber bounds a number in bytes. Python writes a float with 24 at most.
 	maxNumber = 40
 	// maxExact is the largest integer that every reader of JSON reads exactly. Others are tagged.
