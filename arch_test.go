@@ -184,6 +184,10 @@ var importRules = []importRule{
 		why: "it makes a test binary its own supervisor; only tests may import it",
 	},
 	{
+		from: "./...", to: []string{"internal/python/pythontest"},
+		why: "it is the suite of the Python runtimes; only tests may import it",
+	},
+	{
 		from: "./...", to: []string{"internal/soakreport"},
 		why: "it writes pages with the results of tests; only tests may import it",
 	},

@@ -34,13 +34,8 @@ func newContainer(t testing.TB) *python.Container {
 	return &python.Container{Log: zaptest.NewLogger(t)}
 }
 
-func TestOne(t *testing.T) {
-	w := newHostHarness(t).Start(t, nil)
-	t.Log(w.Hello())
-	for range 3 {
-		t.Log(w.Code(t, "import sys;print(sys.version);1+1").Describe())
-	}
-}
+// The runtime container passes the contract suite with the machine's own CPython.
+func TestContract_Host(t *testing.T) { pythontest.Run(t, newHostHarness(t)) }
 
 func BenchmarkWarm(b *testing.B) {
 	w := newHostHarness(b).Start(b, nil)

@@ -36,6 +36,7 @@ BODY = 1 << 20  # bytes of a frame's body
 MAX_REPLY = 10 << 20
 MAX_STDIN = 64 << 20  # held for code that does not read; then interrupts wait too
 MAX_PENDING = 4 << 20  # of frames that the daemon has not read
+RESERVE = 32 << 20  # of memory, for the reply to code that has used its budget
 CPU_GRACE = 1.0  # seconds between SIGINT and SIGKILL when the processor time is used up
 HEADER = struct.Struct(">IBIII")
 LENGTH = struct.Struct(">I")
@@ -236,9 +237,9 @@ class Keeper:
             if kind == "Q":
                 body, self.parts = b"".join(self.parts), []
                 self.start(request, body)
-        elif request != self.request:
-            raise ProtocolError("a frame of the daemon is of another request")
-        elif not self.running:
+        elif request > self.request:
+            raise ProtocolError("a frame of the daemon is of a request to come")
+        elif request < self.request or not self.running:
             pass  # it was sent before the reply arrived
         elif kind == "x":
             self.interrupt()
@@ -504,8 +505,11 @@ class Worker:
         signal.signal(signal.SIGINT, ignore)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.register_at_fork(after_in_child=self.forget)
+        self.limits = None  # while user code runs, and while it does not
         if memory:
-            resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+            self.limits = (memory, memory + RESERVE), (memory + RESERVE, memory + RESERVE)
+            resource.setrlimit(resource.RLIMIT_DATA, self.limits[1])
+        self.begun = False  # the code of the request
         self.stdin = None
         self.stdout = self.stderr = None
         self.make_outputs()
@@ -554,6 +558,7 @@ class Worker:
     def attach(self, fds):
         """Makes the pipes of a request descriptors 0, 1 and 2."""
         Bytes.stale = stale_threads()
+        self.begun = False
         for stream in (self.stdout, self.stderr):
             try:
                 stream.flush()  # to /dev/null: a thread has written it between two requests
@@ -582,10 +587,15 @@ class Worker:
     # What core needs.
 
     def arm(self):
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.limits and not self.begun:
+            resource.setrlimit(resource.RLIMIT_DATA, self.limits[0])
+        self.begun = True
+        _signal.signal(signal.SIGINT, _signal.default_int_handler)
 
     def disarm(self):
         _signal.signal(signal.SIGINT, ignore)
+        if self.limits:
+            resource.setrlimit(resource.RLIMIT_DATA, self.limits[1])
 
     def streams(self):
         return self.stdin, self.stdout, self.stderr

@@ -22,7 +22,7 @@ import time
 import traceback
 import types
 
-from _dray_values import MAX_BYTES, TooLarge, class_name, clean, to_json
+from _dray_values import MAX_BYTES, TooLarge, class_name, clean, is_a, to_json
 
 OURS = "<dray "
 TEXT = 64 << 10  # characters of a traceback
@@ -171,13 +171,26 @@ class _Run:
         self.value, self.globals, self.missing = None, {}, []
 
     async def execute(self):
-        # disarm comes before anything of ours that an interrupt must not end. The interrupt that
-        # arrives between two of these lines leaves by the outer handler.
+        # The code runs in this very frame: StopIteration may not leave a coroutine. disarm comes
+        # before anything of ours that an interrupt must not end. An interrupt that arrives between
+        # two of these lines leaves by the outer handler.
         try:
             try:
                 names = self.session.enter(self.request)
                 self.runtime.arm()
-                await self.evaluate(names)
+                try:
+                    code, wanted = self.prepare(names)
+                    if code is None:
+                        self.run_module(names)
+                    elif code.co_flags & COROUTINE:
+                        await self.drive(eval(code, names), code)
+                    else:
+                        exec(code, names)
+                    value = names.pop(SLOT, None)
+                finally:
+                    names.pop(SLOT, None)
+                    _flush()
+                self.take(value, wanted, names)
             finally:
                 self.runtime.disarm()
         except Refusal as err:
@@ -185,17 +198,24 @@ class _Run:
             self.refuse(err)
         except BaseException as err:
             self.runtime.disarm()
-            if isinstance(err.__cause__, Refusal):  # runpy wraps what an import raises
-                self.refuse(err.__cause__)
-            else:
-                self.fail(err)
+            self.fail(err)
 
-    async def evaluate(self, names):
-        try:
-            value, wanted = await self.result(names)
-        finally:
-            names.pop(SLOT, None)
-            _flush()
+    def prepare(self, names):
+        """Returns the code to run, None for a module, and whether it has a value."""
+        if self.request.get("module"):
+            return None, False
+        if self.request.get("file"):
+            name = names["__file__"] = self.request["file"]
+            if os.path.isdir(name):
+                return None, False
+            source = _read(name)
+        else:
+            source = self.request.get("code") or ""
+            name = self.session.sources.add(self.request.get("name"), source)
+        return _compile(source, name)
+
+    def take(self, value, wanted, names):
+        """Converts the value and the globals that the request asks for."""
         if wanted:
             self.value = self.convert("the value", value, MAX_BYTES)
         left = MAX_BYTES
@@ -205,25 +225,6 @@ class _Run:
                 continue
             self.globals[name] = self.convert("the global " + name, names[name], left)
             left -= len(self.globals[name].encode())
-
-    async def result(self, names):
-        """Runs the code and returns its value, and whether it has one."""
-        if self.request.get("module"):
-            return self.run_module()
-        if self.request.get("file"):
-            name = names["__file__"] = self.request["file"]
-            if os.path.isdir(name):
-                return self.run_directory()
-            source = _read(name)
-        else:
-            source = self.request.get("code") or ""
-            name = self.session.sources.add(self.request.get("name"), source)
-        code, wanted = _compile(source, name)
-        if code.co_flags & COROUTINE:
-            await self.drive(eval(code, names), code)
-        else:
-            exec(code, names)
-        return names.pop(SLOT, None), wanted
 
     async def drive(self, coroutine, code):
         """Runs a coroutine. Tracebacks begin with its frame, after those of the event loop."""
@@ -235,15 +236,14 @@ class _Run:
                 trace = trace.tb_next
             raise err.with_traceback(trace or err.__traceback__)
 
-    def run_module(self):
+    def run_module(self, names):
+        """Runs a module, or the __main__ of a directory, as python does."""
+        if "__file__" in names:
+            _runpy()._run_module_as_main("__main__", alter_argv=False)
+            return
         if not self.runtime.modules:
             raise Refusal(2, "invalid_input", "this runtime has no `python -m`")
         _runpy()._run_module_as_main(self.request["module"])
-        return None, False
-
-    def run_directory(self):
-        _runpy()._run_module_as_main("__main__", alter_argv=False)
-        return None, False
 
     def convert(self, what, value, limit):
         try:
@@ -328,7 +328,7 @@ def _runpy():
 
 def _outcome(err):
     """Returns the exit code and the error of an exception, as python prints them."""
-    if isinstance(err, SystemExit):
+    if is_a(err, SystemExit):
         return _exit_code(err)
     return 1, {"message": clean(_last_line(err), MESSAGE), "traceback": clean(_format(err), TEXT)}
 
@@ -337,15 +337,16 @@ def _exit_code(err):
     code = err.code
     if code is None:
         return 0, None
-    if isinstance(code, int):
-        code = int.__pos__(code) if -1 << 63 <= code < 1 << 63 else -1
+    if is_a(code, int):
+        code = int.__pos__(code)
+        code = code if -1 << 63 <= code < 1 << 63 else -1
         return code & 0xFF, None
     return 1, {"message": clean(str(code), MESSAGE)}
 
 
 def _last_line(err):
     lines = traceback.format_exception_only(type(err), err)
-    if isinstance(err, SyntaxError) and len(lines) > 1:
+    if is_a(err, SyntaxError) and len(lines) > 1:
         lines = [line for line in lines if not line.startswith(" ")]
     return "".join(lines).strip()
 

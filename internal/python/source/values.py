@@ -76,9 +76,10 @@ class _Converter:
         if value is None or kind is bool:
             return value
         mro = _mro_of(kind)
-        for base, method in _METHODS:
-            if base in mro:
-                return method(self, value, depth)
+        for base in mro:
+            for known, method in _METHODS:
+                if base is known:
+                    return method(self, value, depth)
         for adapter in _ADAPTERS:
             try:
                 found = adapter(self, value, mro, depth)
@@ -151,7 +152,7 @@ class _Converter:
             result = {}
             pairs = list(dict.items(value))
             for key, item in pairs:
-                if str not in _mro_of(type(key)):
+                if not has(_mro_of(type(key)), str):
                     return self.tagged_repr(value)
                 key = str.__str__(key)
                 if key == "$type" or not is_text(key):
@@ -178,10 +179,10 @@ class _Converter:
 
     def numpy(self, value, mro, depth):
         generic, array = _loaded("numpy", "generic"), _loaded("numpy", "ndarray")
-        if generic in mro:
+        if has(mro, generic):
             plain = value.item()
-            return None if generic in _mro_of(type(plain)) else self.convert(plain, depth)
-        if array not in mro:
+            return None if has(_mro_of(type(plain)), generic) else self.convert(plain, depth)
+        if not has(mro, array):
             return None
         flat = array.flat.__get__(value)[:MAX_ITEMS]
         if flat.dtype.kind in "mM":
@@ -193,9 +194,9 @@ class _Converter:
 
     def pandas(self, value, mro, depth):
         more = {}
-        if _loaded("pandas", "Series") in mro:
+        if has(mro, _loaded("pandas", "Series")):
             value, more = value.to_frame(), {"series": True}
-        elif _loaded("pandas", "DataFrame") not in mro:
+        elif not has(mro, _loaded("pandas", "DataFrame")):
             return None
         rows, columns = (int(n) for n in value.shape)
         some = value.iloc[: _rows(rows, columns), :MAX_ITEMS]
@@ -206,9 +207,9 @@ class _Converter:
 
     def polars(self, value, mro, depth):
         more = {}
-        if _loaded("polars", "Series") in mro:
+        if has(mro, _loaded("polars", "Series")):
             value, more = value.to_frame(), {"series": True}
-        elif _loaded("polars", "DataFrame") not in mro:
+        elif not has(mro, _loaded("polars", "DataFrame")):
             return None
         rows, columns = (int(n) for n in value.shape)
         some = value.head(_rows(rows, columns))
@@ -240,10 +241,23 @@ _METHODS = (
 _ADAPTERS = (_Converter.numpy, _Converter.pandas, _Converter.polars)
 
 
+def has(mro, base):
+    """Reports whether a base is one of mro. A metaclass may lie about equality."""
+    for one in mro:
+        if one is base:
+            return True
+    return False
+
+
+def is_a(value, base):
+    """Is isinstance for a value that may lie about its class."""
+    return has(_mro_of(type(value)), base)
+
+
 def _loaded(module, name):
     """Returns a class of a module that is loaded, else a class that nothing has."""
     found = getattr(sys.modules.get(module), name, None)
-    return found if type in _mro_of(type(found)) else _Converter
+    return found if has(_mro_of(type(found)), type) else _Converter
 
 
 def _rows(rows, columns):
@@ -311,14 +325,14 @@ def describe(value, depth=0):
 
 def _describe(value, depth):
     kind = type(value)
-    if kind in (str, bytes) and len(value) > MAX_REPR:
+    if (kind is str or kind is bytes) and len(value) > MAX_REPR:
         half = MAX_REPR // 2
         return "%r ... %d omitted ... %r" % (value[:half], len(value) - 2 * half, value[-half:])
     if kind is int and value.bit_length() > MAX_DIGIT_BITS:
         bits = value.bit_length()
         sign = "-" if value < 0 else ""
         return "%s0x%x... (%d bits)" % (sign, abs(value) >> (bits - 256), bits)
-    brackets = _BRACKETS.get(kind)
+    brackets = next((pair for known, pair in _BRACKETS if known is kind), None)
     if brackets is None or depth > 3:
         return repr(value)
     some = list(itertools.islice(value.items() if kind is dict else value, 65))
@@ -331,6 +345,7 @@ def _describe(value, depth):
     return brackets[0] + ", ".join(parts) + brackets[1] if parts else repr(value)
 
 
-_BRACKETS = {
-    list: "[]", dict: "{}", set: "{}", tuple: ("(", ",)"), frozenset: ("frozenset({", "})"),
-}
+_BRACKETS = (
+    (list, "[]"), (dict, "{}"), (set, "{}"), (tuple, ("(", ",)")),
+    (frozenset, ("frozenset({", "})")),
+)
