@@ -360,9 +360,9 @@ type pythonOutput struct {
 	DiscardedState bool                       `json:"discarded_state"`
 	Usage          python.Usage               `json:"usage"`
 
-	Interrupted  *bool                          `json:"interrupted,omitempty"`
-	Sessions     *[]sessionStatus               `json:"sessions,omitempty"`
-	Capabilities map[string]python.Capabilities `json:"capabilities,omitempty"`
+	Interrupted  *bool                          `json:"interrupted,omitzero"`
+	Sessions     *[]sessionStatus               `json:"sessions,omitzero"`
+	Capabilities map[string]python.Capabilities `json:"capabilities,omitzero"`
 }
 
 type pythonError struct {
