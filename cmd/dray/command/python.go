@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -102,13 +103,13 @@ below, write ./NAME.
 		if err != nil {
 			return err
 		}
-		input, err := flags.input(cmd, in)
+		//nolint:contextcheck // it uses the context of cmd
+		call, err := flags.call(cmd, pythonTool, nil)
 		if err != nil {
 			return err
 		}
-		//nolint:contextcheck // it uses the context of cmd
-		call, err := flags.call(cmd, pythonTool, input)
-		if err != nil {
+		in.File = withoutDots(call.Cwd, in.File)
+		if call.Input, err = flags.input(cmd, in); err != nil {
 			return err
 		}
 		return a.withClient(func(c *client.Client) error {
@@ -154,6 +155,22 @@ func (a *app) pythonProgram(cmd *cobra.Command, p pythonProgram, args []string,
 	}
 	args = args[min(1, len(args)):]
 	return pythonInput{Code: string(code) + "\n", Name: "<stdin>", Argv: args}, false, nil
+}
+
+// withoutDots returns a file of the host without "..", which the daemon refuses: it does not see
+// the symlinks on the way. A file that is not on the host is returned unchanged.
+func withoutDots(cwd, file string) string {
+	if !slices.Contains(strings.Split(file, "/"), "..") || cwd == "" {
+		return file
+	}
+	path := file
+	if !filepath.IsAbs(path) {
+		path = cwd + "/" + file // not cleaned: EvalSymlinks resolves each "..", as the kernel does
+	}
+	if path, err := filepath.EvalSymlinks(path); err == nil {
+		return path
+	}
+	return file
 }
 
 const printPythonVersion = `import platform
