@@ -85,7 +85,7 @@ func (p *pythonDaemon) want(a answer, pointer string, want any) {
 	}
 }
 
-// After a restart of the daemon the next call of a session reports that its variables are lost, once
+// After a restart of the daemon the next call of a session reports the loss of its variables, once
 // (PY-25). No process of the session is left in the container when the daemon has ended.
 func TestPython_Restart(t *testing.T) {
 	root, config := newPython(t)
