@@ -20,10 +20,10 @@
 // time set back is found. Times are coarse: a file that changed less than two seconds before it was
 // hashed is hashed again by the next call.
 //
-// Files and folders are refused if they belong to another user (but root) or if others may write to
-// them. So what is proved: what runs is what was pinned, unless root, or a program with the uid of
-// the daemon, changed it between the check and the start. Such a program needs no Deno to be
-// believed.
+// Files and folders are refused if they belong to another user (but root), or if others may write
+// to them; folders above them, if everybody may exchange what is in them. So what is proved: what
+// runs is what was pinned, unless root, or a program with the uid of the daemon, changed it between
+// the check and the start. Such a program could change the daemon.
 package assets
 
 import (
@@ -56,7 +56,9 @@ type Options struct {
 // Store is the assets of one folder. It is safe for concurrent use.
 type Store struct {
 	dir, deno string
-	pins      Manifest
+	// configured says that dir is not the default.
+	configured bool
+	pins       Manifest
 
 	mu       sync.Mutex
 	verified *verified
@@ -64,7 +66,9 @@ type Store struct {
 
 // New returns the store of a folder. It reads nothing.
 func New(opts Options) *Store {
-	s := &Store{dir: opts.Dir, deno: opts.Deno, pins: opts.Manifest}
+	s := &Store{
+		dir: opts.Dir, deno: opts.Deno, configured: opts.Dir != "", pins: opts.Manifest,
+	}
 	if len(s.pins.Packages) == 0 {
 		s.pins = Pinned()
 	}

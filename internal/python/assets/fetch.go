@@ -159,6 +159,9 @@ func (f *fetch) place() error {
 		return err
 	}
 	f.dir = dir
+	if err := checkParents(parentsOf(dir)); err != nil {
+		return err
+	}
 	f.work = filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".fetch")
 	there, err := names(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -169,6 +172,9 @@ func (f *fetch) place() error {
 			return dray.Errorf(dray.CodeConflict, "%s is in the asset folder %s, which fetch would replace",
 				name, dir).WithHint("move it away, or set python.pyodide.assets to a folder of its own")
 		}
+	}
+	if f.store.configured { // by an operator, perhaps for a daemon of another user
+		return os.MkdirAll(filepath.Dir(dir), 0o755) //nolint:gosec // nothing in it is secret
 	}
 	return os.MkdirAll(filepath.Dir(dir), 0o700)
 }
@@ -283,6 +289,10 @@ func (f *fetch) replace(next string) error {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.Rename(next, f.dir)
+	}
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
+		return dray.Errorf(dray.CodeConflict, "put %s in place: it is a mount point", f.dir).
+			WithHint("set python.pyodide.assets to a folder in it")
 	}
 	if err != nil {
 		return fmt.Errorf("put %s in place: %w", f.dir, err)

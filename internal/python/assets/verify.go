@@ -55,6 +55,8 @@ type verified struct {
 	assets Assets
 	// seen are all files and folders that were verified, by absolute path.
 	seen map[string]identity
+	// parents are folders in which nobody may exchange them.
+	parents []string
 	// settled says that a later change of any of them is visible in its identity.
 	settled bool
 }
@@ -67,7 +69,7 @@ func (v *verified) unchanged() bool {
 			return false
 		}
 	}
-	return true
+	return checkParents(v.parents) == nil
 }
 
 // identify returns the identity of a file that must not be a link.
@@ -122,13 +124,17 @@ func (s *Store) verify(ctx context.Context) (*verified, error) {
 	if err := v.hashAll(ctx); err != nil {
 		return nil, err
 	}
+	parents := append(parentsOf(dir), parentsOf(v.files[0].path)...)
+	if err := checkParents(parents); err != nil {
+		return nil, err
+	}
 	made := Assets{
 		Deno: v.files[0].path, Dir: filepath.Join(dir, pyodideName), Lock: locks.text,
 		ID: v.digest(), DenoVersion: s.pins.version(denoName),
 		PyodideVersion: s.pins.version(lockPath), PythonVersion: locks.python,
 		Packages: locks.wheels,
 	}
-	return &verified{made, v.seen, v.settled(started)}, nil
+	return &verified{made, v.seen, parents, v.settled(started)}, nil
 }
 
 // resolve returns the folder without links, which is what Deno compares with its permissions.
@@ -309,6 +315,38 @@ func private(name string, id identity) error {
 	default:
 		return nil
 	}
+}
+
+// parentsOf returns the folders that a path leads through.
+func parentsOf(name string) []string {
+	var all []string
+	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
+		all = append(all, dir)
+		if dir == filepath.Dir(dir) {
+			return all
+		}
+	}
+}
+
+// checkParents refuses folders in which everybody may exchange files.
+func checkParents(dirs []string) error {
+	for _, dir := range dirs {
+		id, err := identify(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if id.mode&0o002 != 0 && id.mode&unix.S_ISVTX == 0 {
+			return &Problem{
+				Kind: Unsafe, File: dir,
+				Got: fmt.Sprintf("has mode %04o, so everybody may exchange what is in it", id.mode&0o7777),
+				Fix: "run: chmod o-w " + dir,
+			}
+		}
+	}
+	return nil
 }
 
 // noOthers refuses files that nothing pins.

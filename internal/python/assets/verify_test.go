@@ -183,6 +183,45 @@ func TestVerifiedUnchanged(t *testing.T) {
 	}
 }
 
+// Where everybody may exchange the folder, nothing is believed and nothing is fetched (PY-24).
+func TestFolderInAPublicOne(t *testing.T) {
+	s, r := fetched(t)
+	s.verified, _ = s.verify(t.Context())
+	chmod(t, filepath.Dir(s.Dir()), 0o777)
+	r.requests = nil
+	_, err := s.Open(t.Context())
+	_, fetchErr := s.Fetch(t.Context(), quick())
+	for _, err := range []error{err, fetchErr} {
+		if p, ok := asProblem(err); !ok || p.Kind != Unsafe || p.File != filepath.Dir(s.Dir()) {
+			t.Errorf("%v", err)
+		}
+	}
+	if len(r.requests) > 0 {
+		t.Errorf("requests: %q", r.requests)
+	}
+	chmod(t, filepath.Dir(s.Dir()), 0o777|os.ModeSticky)
+	mustFetch(t, s, quick())
+}
+
+// Files of other users are refused, those of root are not (PY-24).
+func TestPrivate(t *testing.T) {
+	euid := uint32(os.Geteuid())
+	for _, tc := range []struct {
+		id   identity
+		want bool
+	}{
+		{identity{uid: euid, mode: 0o644}, true},
+		{identity{uid: 0, mode: 0o444}, true},
+		{identity{uid: euid + 1, mode: 0o444}, false},
+		{identity{uid: euid, mode: 0o664}, false},
+		{identity{uid: 0, mode: 0o646}, false},
+	} {
+		if err := private("file", tc.id); (err == nil) != tc.want {
+			t.Errorf("uid %d, mode %o: %v", tc.id.uid, tc.id.mode, err)
+		}
+	}
+}
+
 // Times that are too young prove nothing.
 func TestVerifiedSettles(t *testing.T) {
 	s, _ := fetched(t)
