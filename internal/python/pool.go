@@ -29,8 +29,6 @@ type resident struct {
 	ending     bool          // it was killed
 	afterLoss  bool          // its next reply reports that state was lost
 	gone       chan struct{} // closed when its process is gone and its slot is free
-	// heir gets its slot; nil frees it.
-	heir *hold
 }
 
 // hold is a call that has a session, or waits for it. Its fields are guarded by Sessions.mu.
@@ -235,12 +233,7 @@ func (s *Sessions) acquireSlot(ctx context.Context, h *hold) error {
 func (s *Sessions) acquireOrQueue(h *hold) error {
 	p := h.session.pool
 	h.slot = waiter{}
-	switch {
-	case h.starting: // it has kept the slot of the worker before
-		return nil
-	case s.closed:
-		return errShuttingDown()
-	case p.used < p.limit && len(p.queue) == 0:
+	if p.used < p.limit && len(p.queue) == 0 && !s.closed {
 		p.used++
 		h.starting = true
 		return nil
@@ -310,11 +303,6 @@ func (s *Sessions) watch(sess *session, r *resident) {
 		sess.pool.ending--
 	} else {
 		sess.died = true
-	}
-	if r.heir != nil && r.heir == sess.holder {
-		r.heir.starting = true
-		s.dispatch(sess.pool) // others wait for one slot less
-		return
 	}
 	s.freeSlot(sess.pool)
 }

@@ -191,90 +191,59 @@ func TestNew_Options(t *testing.T) {
 	}
 }
 
-// A session is held exclusively between calls. Its worker can be replaced; the loss is reported
-// there and not again (PY-25, PY-26).
+// A session is held exclusively between calls: not while one runs, and none starts (PY-25).
 func TestSessions_Exclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuntime{execute: untilStopped, capabilities: Capabilities{InterruptKeepsState: true}}
-		s := newSessions(t, f, func(o *Options) { o.Resident[RuntimeContainer] = 1 })
+		s := newSessions(t, f)
 		run := start(t, s, "a")
 		f.behave(answer)
-		order := make(chan string, 2)
+		order := make(chan string, 3)
 		go func() {
-			err := s.Exclusive(t.Context(), keyOf("a"), nil, CallSpec{}, func(ctx context.Context, x *Exclusive) error {
-				order <- "exclusive"
-				if st := x.Status(); st.State != Busy || !st.HasState || st.Generation != 1 {
+			err := s.Exclusive(t.Context(), keyOf("a"), nil, CallSpec{}, func(_ context.Context, x *Exclusive) error {
+				if st := x.Status(); st.State != Busy || !st.HasState || st.Generation != 1 || st.Waiting != 1 {
 					t.Errorf("%+v", st)
 				}
-				hello, discarded, err := x.Restart(ctx, "/venv/bin/python")
-				if err != nil || !discarded || hello.Executable != "/venv/bin/python" {
-					t.Errorf("%+v, %t, %v", hello, discarded, err)
-				}
-				return err
+				order <- "exclusive"
+				return errGivenUp
 			})
-			if err != nil {
+			if !errors.Is(err, errGivenUp) {
 				t.Error(err)
 			}
 		}()
 		synctest.Wait()
-		if len(order) != 0 {
-			t.Fatal("it did not wait for the call")
-		}
-		go func() { order <- "call"; run.Stop(time.Second); run.Release() }()
+		go func() {
+			call(t, s, "a")
+			order <- "next call"
+		}()
 		synctest.Wait()
-		if a, b := <-order, <-order; a != "call" || b != "exclusive" {
-			t.Fatal(a, b)
-		}
-		if got := call(t, s, "a"); got.Generation != 2 || got.DiscardedState {
-			t.Fatalf("%+v", got)
-		}
-		call(t, s, "b") // evicts it
-		if got := call(t, s, "a"); got.Generation != 3 || !got.DiscardedState {
-			t.Fatalf("%+v", got)
-		}
-		if got := f.worker(3).spec.Executable; got != "/venv/bin/python" {
-			t.Fatalf("the executable of a later worker is %q", got)
+		order <- "first call"
+		run.Stop(time.Second)
+		run.Release()
+		if a, b, c := <-order, <-order, <-order; a != "first call" || b != "exclusive" || c != "next call" {
+			t.Fatal(a, b, c)
 		}
 	})
 }
 
-// A restart that fails keeps the executable, and the slot is free for others. So does one that is
-// given up while the old worker ends (PY-26).
-func TestSessions_ExclusiveFails(t *testing.T) {
+// Reset ends what has a session exclusively, at once (PY-25).
+func TestSessions_ResetEndsExclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeRuntime{killGate: make(chan struct{}), execute: answer}
-		s := newSessions(t, f, func(o *Options) { o.Resident[RuntimeContainer] = 1 })
+		s := newSessions(t, &fakeRuntime{})
 		call(t, s, "a")
-		restart := func(ctx context.Context) error {
-			return s.Exclusive(ctx, keyOf("a"), nil, CallSpec{}, func(ctx context.Context, x *Exclusive) error {
-				_, _, err := x.Restart(ctx, "/other")
-				return err
+		failed := make(chan error)
+		go func() {
+			failed <- s.Exclusive(t.Context(), keyOf("a"), nil, CallSpec{}, func(ctx context.Context, _ *Exclusive) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
 			})
-		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errGivenUp)
-		defer cancel()
-		if err := restart(ctx); !errors.Is(err, errGivenUp) {
-			t.Fatal(err)
-		}
-		close(f.killGate)
+		}()
 		synctest.Wait()
-		if p := s.pools[RuntimeContainer]; p.used != 0 {
-			t.Fatalf("%d slots are used", p.used)
+		if discarded, err := s.Reset(t.Context(), keyOf("a")); err != nil || !discarded {
+			t.Fatal(discarded, err)
 		}
-		if got := call(t, s, "a"); got.Generation != 2 || !got.DiscardedState {
-			t.Fatalf("%+v", got)
-		}
-		f.mu.Lock()
-		f.startErr = dray.Errorf(dray.CodeHelperMissing, "no python3")
-		f.mu.Unlock()
-		if err := restart(t.Context()); dray.CodeOf(err) != dray.CodeHelperMissing {
+		if err := <-failed; dray.CodeOf(err) != dray.CodeConflict {
 			t.Fatal(err)
-		}
-		if st, err := s.Status(keyOf("a")); err != nil || st.Executable != "" || !st.StateLost {
-			t.Fatalf("%+v, %v", st, err)
-		}
-		if p := s.pools[RuntimeContainer]; p.used != 0 {
-			t.Fatalf("%d slots are used", p.used)
 		}
 	})
 }
