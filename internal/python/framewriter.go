@@ -47,15 +47,14 @@ func (f *frameWriter) add(m message) {
 // interrupt queues a message before all others but the request itself, unless the queue has it.
 func (f *frameWriter) interrupt(m message) {
 	f.insert(m, func(queue []message) int {
-		at := slices.IndexFunc(queue, func(q message) bool { return q.last != kindRequestEnd })
-		switch {
-		case at < 0:
-			return len(queue)
-		case queue[at].last == kindInterrupt:
-			return -1
-		default:
-			return at
+		at := len(queue) // after the request, before which there may be messages of the last one
+		for at > 0 && queue[at-1].last != kindRequestEnd {
+			at--
 		}
+		if at < len(queue) && queue[at].last == kindInterrupt && queue[at].request == m.request {
+			return -1
+		}
+		return at
 	})
 }
 

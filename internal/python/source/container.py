@@ -465,11 +465,17 @@ class Bytes(io.BufferedWriter):
     """The bytes of stdout or stderr. They stay for all requests, as logging keeps them."""
 
     stale = ()  # native ids of threads that are left of earlier requests
+    # A thread holds the lock from the question whether it is stale to the end of its write. So no
+    # write that began before a request ends in it.
+    lock = _thread.RLock()
 
     def write(self, data):
-        if self.stale and _thread.get_native_id() in self.stale:
-            return len(data)
-        return super().write(data)
+        if not _thread._count():
+            return super().write(data)
+        with Bytes.lock:
+            if _thread.get_native_id() in Bytes.stale:
+                return len(data)
+            return super().write(data)
 
     def close(self):
         self.flush()
@@ -479,10 +485,12 @@ class Text(io.TextIOWrapper):
     """The text of stdout or stderr."""
 
     def write(self, text):
-        stale = Bytes.stale
-        if stale and _thread.get_native_id() in stale:
-            return len(text)
-        return super().write(text)
+        if not _thread._count():
+            return super().write(text)
+        with Bytes.lock:
+            if _thread.get_native_id() in Bytes.stale:
+                return len(text)
+            return super().write(text)
 
     def close(self):
         self.flush()
@@ -557,16 +565,17 @@ class Worker:
 
     def attach(self, fds):
         """Makes the pipes of a request descriptors 0, 1 and 2."""
-        Bytes.stale = stale_threads()
         self.begun = False
-        for stream in (self.stdout, self.stderr):
-            try:
-                stream.flush()  # to /dev/null: a thread has written it between two requests
-            except Exception:
-                self.make_outputs()  # user code has closed or detached it
-        for number, fd in enumerate(fds):
-            os.dup2(fd, number)
-            os.close(fd)
+        with Bytes.lock:
+            Bytes.stale = stale_threads()
+            for stream in (self.stdout, self.stderr):
+                try:
+                    stream.flush()  # to /dev/null: a thread has written it between two requests
+                except Exception:
+                    self.make_outputs()  # user code has closed or detached it
+            for number, fd in enumerate(fds):
+                os.dup2(fd, number)
+                os.close(fd)
         raw = io.FileIO(0, "r", closefd=False)
         raw.name = "<stdin>"
         self.stdin = io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
@@ -583,6 +592,7 @@ class Worker:
     def forget(self):
         """Is called in a process that user code has forked."""
         self.sock.close()
+        Bytes.lock = _thread.RLock()  # a thread that the process does not have may hold it
 
     # What core needs.
 
