@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 )
@@ -122,4 +123,29 @@ func (d *decoder) checkBudgets(stack layeredValues) {
 			return
 		}
 	}
+}
+
+// indexPattern is what an editor can check of packageIndex.
+const indexPattern = `^((https?://[^\s/@?#]+|file:///)[^\s@?#]*)?$`
+
+// packageIndex returns the URL of a package index. Code in the container could read a login in it:
+// it runs as the user that uv runs as.
+func (d *decoder) packageIndex(v value) string {
+	s, ok := d.lineText(v)
+	if !ok || s == "" {
+		return ""
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err == nil && u.User != nil:
+		return d.refuse(v.withoutText(),
+			"has a user or a password, which code in the container could read",
+			"write the login into ~/.netrc of the user in the container")
+	case err != nil, u.RawQuery != "", u.Fragment != "", u.Opaque != "", u.Path == "",
+		u.Scheme == "file" && u.Host != "",
+		u.Scheme != "file" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == ""):
+		return d.refuse(v, "is not the URL of a package index",
+			"write it as https://HOST/simple, or file:///DIRECTORY in the container")
+	}
+	return s
 }

@@ -41,6 +41,7 @@ var exampleValues = map[string]string{
 	"host.roots":             "[/home/me/src]",
 	"python.pyodide.assets":  "/opt/dray/pyodide",
 	"python.pyodide.deno":    "/opt/deno/deno",
+	"python.prepare.index":   "https://pypi.example.com/simple",
 	"routing.override":       "tools",
 	"routing.fallback":       "host",
 	"routing.plans": `

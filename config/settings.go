@@ -149,6 +149,7 @@ var (
 	pythonRuntimeKind = kindOf(pythonRuntimeSchema, (*decoder).pythonRuntime)
 	allowedHostKind   = kindOf(pattern(hostPattern), (*decoder).allowedHost)
 	allowedOriginKind = kindOf(pattern(originPattern), (*decoder).allowedOrigin)
+	indexKind         = kindOf(pattern(indexPattern), (*decoder).packageIndex)
 	tokensKind        = namedKind(mapOf(&schema{
 		Pattern: namePattern, Not: enumOf(DefaultToken),
 	}, absPathKind.schema), nil, (*decoder).tokenFiles)

@@ -51,7 +51,10 @@ func pythonSettings() settingDefs {
 			"python.prepare.source_builds", booleanKind, "false",
 			"`prepare` may build packages from source, which runs their code",
 		},
-		{"python.prepare.index", lineKind, "", "address of the package index of `prepare`"},
+		{
+			"python.prepare.index", indexKind, "",
+			"package index of `prepare`: an http, https or file URL; default https://pypi.org/simple",
+		},
 	}
 	for i, s := range all {
 		if slices.Contains(pendingPython, s.key) {
@@ -65,7 +68,6 @@ func pythonSettings() settingDefs {
 var pendingPython = []string{
 	"python.permissions.fs", "python.permissions.network", "python.permissions.env",
 	"python.pyodide.resident", "python.pyodide.preload",
-	"python.prepare.source_builds", "python.prepare.index",
 }
 
 // pendingRuntimes are values of python.runtime that have no effect yet.

@@ -60,8 +60,8 @@ type PreparedPython struct {
 // It fails with the codes of Start; with unsupported if the runtime cannot; with conflict if
 // Restart is RestartNo and globals would be lost; with helper_missing without uv; with
 // invalid_input if the packages cannot be installed together, or the interpreter is none; with
-// transfer_failed if the index cannot be reached; with disk_full; and with denied if the user of
-// the environment may write nowhere.
+// transfer_failed if the index cannot be reached or uv was killed; with disk_full; and with denied
+// if the user of the environment may write nowhere.
 func (s *Sessions) Prepare(ctx context.Context, key Key, env dray.Environment, spec CallSpec,
 	req PrepareRequest, policy PreparePolicy, sink dray.Sink,
 ) (PrepareReply, error) {

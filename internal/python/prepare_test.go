@@ -298,7 +298,7 @@ func TestPrepareFailureChangesNothing(t *testing.T) {
 		return err
 	})
 	b.shell(t, "root", "pkill -KILL -x uv")
-	if err := <-ended; dray.CodeOf(err) != dray.CodeContainerFailed {
+	if err := <-ended; dray.CodeOf(err) != dray.CodeTransferFailed {
 		t.Errorf("uv killed: %v", err)
 	}
 	check("uv killed")

@@ -220,7 +220,7 @@ func (h *helper) outcome(last helperLine, exit dray.Exit, err error) (interprete
 	case last.Result != nil && exit.Code == 0 && exit.Signal == 0:
 		return *last.Result, nil
 	case exit.Signal != 0:
-		return interpreter{}, dray.Errorf(dray.CodeContainerFailed,
+		return interpreter{}, dray.Errorf(dray.CodeTransferFailed,
 			"prepare was killed in the environment (%v)", exit.Signal).
 			WithHint("nothing was changed; repeat the call")
 	}
@@ -273,12 +273,12 @@ func helperError(kind, message string) *dray.Error {
 			"check the network of the environment and python.prepare.index",
 		},
 		"killed": {
-			dray.CodeContainerFailed, "uv was killed", "nothing was changed; repeat the call",
+			dray.CodeTransferFailed, "uv was killed", "nothing was changed; repeat the call",
 		},
 	}
 	k, ok := known[kind]
 	if !ok {
-		return dray.Errorf(dray.CodeContainerFailed, "prepare failed: %s", message).
+		return dray.Errorf(dray.CodeTransferFailed, "uv failed: %s", message).
 			WithHint("nothing was changed; run uv in the environment to see more")
 	}
 	return dray.Errorf(k.code, "%s: %s", k.text, message).WithHint("%s", k.hint)

@@ -295,7 +295,7 @@ func TestPrepareKilledAndCancelled(t *testing.T) {
 	c := newUvContainer(t, "vscode")
 	ended := c.blockedBuild(t.Context(), t)
 	c.shell(t, "root", "pkill -KILL -x uv")
-	if e := dray.AsError(<-ended); e == nil || e.Code != dray.CodeContainerFailed {
+	if e := dray.AsError(<-ended); e == nil || e.Code != dray.CodeTransferFailed {
 		t.Errorf("uv was killed: %+v", e)
 	}
 	if left := c.shell(t, "vscode", listEnvironments); left != "" {
@@ -315,7 +315,7 @@ func TestPrepareKilledAndCancelled(t *testing.T) {
 
 	ended = c.blockedBuild(t.Context(), t)
 	c.shell(t, "root", "pkill -KILL -f '[M]akes virtual environments'")
-	if e := dray.AsError(<-ended); e == nil || e.Code != dray.CodeContainerFailed {
+	if e := dray.AsError(<-ended); e == nil || e.Code != dray.CodeTransferFailed {
 		t.Errorf("the helper was killed: %+v", e)
 	}
 	if left := lines(c.shell(t, "vscode", listEnvironments)); len(left) != 1 {

@@ -28,7 +28,7 @@ type pythonInput struct {
 	Permissions  *python.Permissions        `json:"permissions"`
 	Requirements json.RawMessage            `json:"requirements"`
 	Python       json.RawMessage            `json:"python"`
-	Restart      string                     `json:"restart"`
+	Restart      *string                    `json:"restart"`
 	// Name is what tracebacks call the code.
 	Name string `json:"name"`
 	// named reports whether the input names a session.
@@ -71,7 +71,7 @@ var operationMembers = map[string][]string{
 
 // checkPythonInput returns what the schema cannot express: which members exclude or need each
 // other.
-func checkPythonInput(input json.RawMessage) []dray.Detail {
+func checkPythonInput(input json.RawMessage, policy python.PreparePolicy) []dray.Detail {
 	var members map[string]json.RawMessage
 	if err := read(input, &members); err != nil {
 		return violation("/input", err.Error())
@@ -92,7 +92,30 @@ func checkPythonInput(input json.RawMessage) []dray.Detail {
 	if in.Operation == opExec {
 		found = append(found, exactlyOne(members, "code", "file", "module")...)
 	}
+	if len(found) == 0 && in.Operation == opPrepare {
+		_, err := in.prepare().Parse(policy)
+		found = prepareViolations(err)
+	}
 	slices.SortFunc(found, func(a, b dray.Detail) int { return cmp.Compare(a.Pointer, b.Pointer) })
+	return found
+}
+
+func (in pythonInput) prepare() python.PrepareInput {
+	return python.PrepareInput{
+		Requirements: in.Requirements, Python: in.Python, Restart: in.Restart,
+	}
+}
+
+// prepareViolations returns what is wrong with the input of operation prepare, with the hint.
+func prepareViolations(err error) []dray.Detail {
+	e := dray.AsError(err)
+	if e == nil {
+		return nil
+	}
+	found := violation("/input", e.Message)
+	for i, d := range e.Details {
+		found[i] = dray.Detail{Pointer: "/input" + d.Pointer, Message: d.Message + "; " + e.Hint}
+	}
 	return found
 }
 
@@ -151,7 +174,9 @@ func (r *Registry) pythonTool() *definition {
 			Name: "python", Timeout: r.Python.Wall, StartsProcess: true, AcceptsStdin: true,
 			Environment: dray.Requirement{Kind: dray.PreferContainer},
 		},
-		check:   checkPythonInput,
+		check: func(input json.RawMessage) []dray.Detail {
+			return checkPythonInput(input, r.Python.Prepare)
+		},
 		explain: explainMisplaced,
 	}
 	d.NeedsNoSlot = func(input json.RawMessage) bool {

@@ -22,6 +22,8 @@ type PythonOptions struct {
 	Sessions *python.Sessions
 	// Runtime is that of sessions whose calls name none.
 	Runtime string
+	// Prepare is what operation prepare may do.
+	Prepare python.PreparePolicy
 	// Wall is the timeout of runs without their own, CPU their maximum processor time; zero is none.
 	Wall, CPU time.Duration
 }
@@ -55,6 +57,10 @@ func (r *Registry) runPython(ctx context.Context, call dray.Call, sink dray.Sink
 		})
 	case opStatus:
 		return c.operate(sink, c.status)
+	case opPrepare:
+		return c.operate(sink, func(out *pythonOutput) error {
+			return c.prepare(ctx, r.Python.Prepare, sink, out)
+		})
 	default:
 		return r.execPython(ctx, c, sink)
 	}
@@ -102,8 +108,8 @@ func (c *pythonCall) checkSupport(kind dray.EnvironmentKind) error {
 			c.key.Runtime).
 			WithHint("name a container, or a workspace with a devcontainer; " +
 				"dray route explain python shows the rules")
-	case c.in.Operation == opPrepare:
-		return c.unsupported("operation prepare", "install packages in the image of the container")
+	case c.in.Operation == opPrepare && !c.capabilities.Prepare:
+		return c.unsupported("operation prepare", "use a session with the runtime container")
 	case c.Invocation.Terminal != nil:
 		return c.unsupported("a terminal", "omit tty; for a REPL run python3 with the tool exec")
 	case c.in.ReadOnly && !c.capabilities.ReadOnly:
@@ -360,6 +366,13 @@ type pythonOutput struct {
 	DiscardedState bool                       `json:"discarded_state"`
 	Usage          python.Usage               `json:"usage"`
 
+	Changed       *bool                  `json:"changed,omitzero"`
+	Python        *python.PreparedPython `json:"python,omitzero"`
+	Packages      *[]string              `json:"packages,omitzero"`
+	PythonVersion string                 `json:"python_version,omitempty"`
+	Installed     *[]string              `json:"installed,omitzero"`
+	Removed       *[]string              `json:"removed,omitzero"`
+
 	Interrupted  *bool                          `json:"interrupted,omitzero"`
 	Sessions     *[]sessionStatus               `json:"sessions,omitzero"`
 	Capabilities map[string]python.Capabilities `json:"capabilities,omitzero"`
@@ -430,6 +443,29 @@ func (c *pythonCall) operate(sink dray.Sink, do func(*pythonOutput) error) (dray
 	return successResult(dray.Result{}, out)
 }
 
+// prepare changes the packages or the interpreter of the session (PY-14).
+func (c *pythonCall) prepare(ctx context.Context, policy python.PreparePolicy, sink dray.Sink,
+	out *pythonOutput,
+) error {
+	req, err := c.in.prepare().Parse(policy)
+	if err != nil {
+		return err
+	}
+	reply, err := c.sessions.Prepare(ctx, c.key, c.Environment, python.CallSpec{
+		Permissions: c.in.Permissions,
+	}, req, policy, sink)
+	if err != nil {
+		return err
+	}
+	out.Changed, out.Restarted, out.DiscardedState = &reply.Changed, reply.Restarted, reply.Restarted
+	out.Python, out.Packages, out.PythonVersion = &reply.Python, &reply.Packages, reply.PythonVersion
+	out.Installed, out.Removed = &reply.Installed, &reply.Removed
+	if st, err := c.sessions.Status(c.key); err == nil {
+		out.Generation = st.Generation
+	}
+	return nil
+}
+
 // status lists the session that the input names, else all that the caller has in the environment.
 func (c *pythonCall) status(out *pythonOutput) error {
 	list := c.sessions.List(c.key.Principal, c.key.Environment)
@@ -453,9 +489,5 @@ func (c *pythonCall) status(out *pythonOutput) error {
 		}
 	}
 	out.Sessions, out.Capabilities = &sessions, c.sessions.Runtimes()
-	for name, can := range out.Capabilities {
-		can.Prepare = false // the operation is refused
-		out.Capabilities[name] = can
-	}
 	return nil
 }

@@ -65,8 +65,18 @@ func TestPythonInput(t *testing.T) {
 		{`{"file":"a\u0000b"}`, "/input/file", "pattern"},
 		{`{"code":"1","argv":["a\u0000b"]}`, "/input/argv/0", "pattern"},
 		{`{"code":"1","argv":"a"}`, "/input/argv", "want array"},
-		{`{"operation":"prepare","python":{"executable":"python3"}}`, "/input/python/executable", "pattern"},
-		{`{"operation":"prepare","python":{"venv":"venv"}}`, "/input/python/venv", "pattern"},
+		{`{"operation":"prepare","python":{"executable":"python3"}}`, "/input/python/executable", "absolute path"},
+		{
+			`{"operation":"prepare","requirements":{"packages":["numpy","-r x"]}}`, "/input/requirements/packages/1",
+			"options are not packages",
+		},
+		{
+			`{"operation":"prepare","requirements":{"packages":["x @ http://a/x.whl"]}}`,
+			"/input/requirements/packages/0", "use https",
+		},
+		{`{"operation":"prepare","requirements":{},"python":{"venv":"/v"}}`, "/input/python", "exclude"},
+		{`{"operation":"prepare","restart":""}`, "/input/restart", "if_needed"},
+		{`{"operation":"prepare","python":{"venv":"venv"}}`, "/input/python/venv", "absolute path"},
 		// members of another operation
 		{`{"operation":"reset","code":"1"}`, "/input/code", "belongs to operation exec"},
 		{`{"operation":"status","state":"fresh"}`, "/input/state", "belongs to operation exec"},

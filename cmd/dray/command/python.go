@@ -57,6 +57,10 @@ type pythonInput struct {
 	Name      string   `json:"name,omitzero"`
 	State     string   `json:"state,omitzero"`
 	Argv      []string `json:"argv,omitempty"`
+
+	Requirements jsontext.Value `json:"requirements,omitzero"`
+	Python       jsontext.Value `json:"python,omitzero"`
+	Restart      string         `json:"restart,omitzero"`
 }
 
 // pythonProgram is what python runs, as the command line of python3 names it.
@@ -116,7 +120,7 @@ below, write ./NAME.
 			return a.runPython(ctx, c, call, usesStdin)
 		})
 	})
-	cmd.AddCommand(newPythonStatus(a), newPythonReset(a), newPythonInterrupt(a),
+	cmd.AddCommand(newPythonStatus(a), newPythonReset(a), newPythonInterrupt(a), newPythonPrepare(a),
 		newPythonFetch(a))
 	return cmd
 }
@@ -338,7 +342,15 @@ variables.`,
 type pythonOutput struct {
 	Session     string `json:"session"`
 	Interrupted bool   `json:"interrupted"`
-	Sessions    []struct {
+	Changed     bool   `json:"changed"`
+	Restarted   bool   `json:"restarted"`
+	Python      struct {
+		Version string `json:"version"`
+		Prefix  string `json:"prefix"`
+	} `json:"python"`
+	Installed []string `json:"installed"`
+	Removed   []string `json:"removed"`
+	Sessions  []struct {
 		Session    string `json:"session"`
 		Runtime    string `json:"runtime"`
 		State      string `json:"state"`

@@ -52,6 +52,7 @@ var reloadable = []string{
 	"routing.override", "routing.fallback", "routing.plans", "tools",
 	"tool_dirs", "audit.keep", "audit.redact.patterns", "audit.redact.env", "retry.attempts",
 	"retry.budget", "python.wall", "python.cpu",
+	"python.prepare.source_builds", "python.prepare.index",
 }
 
 // generation is what calls get from one configuration. It never changes: a reload makes a new one,

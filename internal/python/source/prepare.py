@@ -213,7 +213,8 @@ class Uv:
             child.kill()
             child.wait()
         if code:
-            raise Failure(kind_of(code, tail), tail.strip() or "uv ended without a message")
+            start = max(("\n" + tail).find("\nerror:"), 0)  # without the steps before it
+            raise Failure(kind_of(code, tail), tail[start:].strip() or "uv ended without a message")
 
     def progress(self, line):
         self.lines += 1
