@@ -200,6 +200,9 @@ var adapterCases = []testCase{
 		wants(code("np.ndarray(range(5000), (5000,))"), func(s *step) {
 			s.matches = `\{"\$type":"ndarray","dtype":"int64","shape":\[5000\],"truncated":true,"value":\[0,1,.*,1023\]\}`
 		}),
+		wants(code("a = 1\nfor _ in range(30): a = np.ndarray([a], (1,))\na"), func(s *step) {
+			s.matches = `(\{"\$type":"ndarray","dtype":"int64","shape":\[1\],"value":\[){8}\{"\$type":"truncated","value":"\[TruncatedDepth\]"\}(\]\}){8}`
+		}),
 		value("import numpy\nclass Bad(np.ndarray):\n  @property\n  def shape(self): raise ValueError\n  def __repr__(self): return 'bad'\nBad([1], (1,))", repr("__main__.Bad", `"bad"`)),
 		value("del sys.modules['numpy']; 1", "1")),
 	several("pandas", code(fakePandas),

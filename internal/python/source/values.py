@@ -184,6 +184,8 @@ class _Converter:
             return None if has(_mro_of(type(plain)), generic) else self.convert(plain, depth)
         if not has(mro, array):
             return None
+        if depth >= MAX_DEPTH:
+            return self.tag("truncated", "[TruncatedDepth]")
         flat = array.flat.__get__(value)[:MAX_ITEMS]
         if flat.dtype.kind in "mM":
             flat = flat.astype("U")
@@ -218,6 +220,8 @@ class _Converter:
                           value.dtypes[:MAX_ITEMS], more, depth)
 
     def frame(self, cells, shape, columns, dtypes, more, depth):
+        if depth >= MAX_DEPTH:
+            return self.tag("truncated", "[TruncatedDepth]")
         data = [[self.cell(cell, depth) for cell in row] for row in cells]
         if len(data) < shape[0] or len(columns) < shape[1]:
             more["truncated"] = True
