@@ -44,6 +44,11 @@ skipped() {
 	awk '/^=== SKIP: / { name = $3 " " $4; getline; sub(/^ +/, ""); print "  " name ": " $0 }' "$1" | sort -u
 }
 
+# must_run prints those of the skipped tests that prove the sandbox of Python: there is no reason to skip them.
+must_run() {
+	grep -E '^  internal/python[ /]' <<<"$1" || true
+}
+
 # end_suites prints one line for each suite, the skipped tests with their reasons, and ends the script.
 end_suites() {
 	local skips
@@ -52,6 +57,10 @@ end_suites() {
 	skips=$(for log in "${suite_logs[@]}"; do skipped "$log"; done)
 	if [ -n "$skips" ]; then
 		printf '\nskipped tests: %d\n%s\n' "$(wc -l <<<"$skips")" "$skips"
+	fi
+	if [ -n "$(must_run "$skips")" ]; then
+		printf '\nthese must not be skipped:\n%s\n' "$(must_run "$skips")"
+		suite_failed+=("skipped tests of the sandbox")
 	fi
 	if [ ${#suite_failed[@]} -gt 0 ]; then
 		printf '\nfailed: %s\n' "${suite_failed[*]}"
