@@ -13,19 +13,39 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"go.uber.org/goleak"
 
 	"github.com/dray-dev/dray"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("DRAY_TEST_FETCH_INTO"); dir != "" {
+		os.Exit(fetchInto(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fetchInto is a process that fetches, to be killed.
+func fetchInto(dir string) int {
+	var pins Manifest
+	if err := json.Unmarshal([]byte(os.Getenv("DRAY_TEST_FETCH_PINS")), &pins); err != nil {
+		panic(err)
+	}
+	if _, err := New(Options{Dir: dir, Manifest: pins}).Fetch(context.Background(), quick()); err != nil {
+		panic(err)
+	}
+	return 0
+}
 
 // lockText is a small lock of Pyodide: numpy has a wheel with the content "numpy".
 var lockText = fmt.Sprintf(`{"info":{"abi_version":"2026_0","python":"3.14.2"},"packages":{
@@ -120,6 +140,13 @@ func (r *registry) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(r.packages[req.URL.Path]))
+}
+
+// respond sets the answer, and forgets the requests so far.
+func (r *registry) respond(answer func(w http.ResponseWriter, r *http.Request, n int) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer, r.requests = answer, nil
 }
 
 func (r *registry) manifest() Manifest {
@@ -315,6 +342,72 @@ func TestFetchInterrupted(t *testing.T) {
 		t.Errorf("downloaded %d bytes", got.Downloaded)
 	}
 	wantOnly(t, filepath.Dir(s.Dir()), "assets")
+}
+
+// A fetch that is killed, in the first package or when one is unpacked already, leaves no folder;
+// the next one requests only what is missing, and leaves nothing of the first (PY-09).
+func TestFetchKilled(t *testing.T) {
+	for path, want := range map[string][]string{
+		"/deno.tgz":    {fmt.Sprintf("/deno.tgz bytes=%d-", len(denoPack)/2), "/pyodide.tgz "},
+		"/pyodide.tgz": {fmt.Sprintf("/pyodide.tgz bytes=%d-", len(pyodidePack)/2)},
+	} {
+		t.Run(path, func(t *testing.T) {
+			r := newRegistry(t)
+			s := r.store(t)
+			halfway := make(chan struct{})
+			r.respond(func(w http.ResponseWriter, req *http.Request, _ int) bool {
+				if req.URL.Path != path {
+					return false
+				}
+				all := r.packages[path]
+				w.Header().Set("Content-Length", fmt.Sprint(len(all)))
+				_, _ = w.Write(all[:len(all)/2])
+				_ = http.NewResponseController(w).Flush()
+				close(halfway)
+				<-req.Context().Done()
+				return true
+			})
+			pins, err := json.Marshal(s.pins)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), "DRAY_TEST_FETCH_INTO="+s.Dir(), "DRAY_TEST_FETCH_PINS="+string(pins))
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			<-halfway
+			waitForSize(t, filepath.Join(filepath.Dir(s.Dir()), ".assets.fetch"), len(r.packages[path])/2)
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the asset folder is there: %v", err)
+			}
+			r.respond(nil)
+			mustFetch(t, s, quick())
+			if !slices.Equal(r.requests, want) {
+				t.Errorf("requests: %q, want %q", r.requests, want)
+			}
+			wantOnly(t, filepath.Dir(s.Dir()), "assets")
+		})
+	}
+}
+
+// waitForSize waits until a download in a folder has some bytes.
+func waitForSize(t *testing.T, dir string, size int) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		all, err := filepath.Glob(dir + "/*.partial")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range all {
+			if info, err := os.Stat(name); err == nil && info.Size() == int64(size) {
+				return
+			}
+		}
+		runtime.Gosched()
+	}
 }
 
 // A package with other content is named with file, expected, got, source and fix, and is not kept
