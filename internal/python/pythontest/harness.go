@@ -72,19 +72,29 @@ func (h Harness) fill(req python.Request) python.Request {
 // Begin starts a request and does not write its stdin.
 func (w Worker) Begin(t testing.TB, req python.Request) *Running {
 	t.Helper()
+	r := &Running{files: w.files(t)}
+	e, err := w.Execute(w.fill(req), r.files)
+	if err != nil {
+		r.close()
+		t.Fatalf("execute %.200q: %v", req.Code, err)
+	}
+	r.Execution = e
+	r.reading.Go(func() { _, _ = io.Copy(&r.stdout, e.Output(dray.Stdout)) })
+	r.reading.Go(func() { _, _ = io.Copy(&r.stderr, e.Output(dray.Stderr)) })
+	return r
+}
+
+// files opens the directory of the harness for a runtime that stages files.
+func (w Worker) files(t testing.TB) dray.Files {
+	t.Helper()
+	if !w.Runtime.Capabilities().Transactional {
+		return nil
+	}
 	files, err := w.Environment.Files(t.Context(), w.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := w.Execute(w.fill(req), files)
-	if err != nil {
-		_ = files.Close()
-		t.Fatalf("execute %.200q: %v", req.Code, err)
-	}
-	r := &Running{Execution: e, files: files}
-	r.reading.Go(func() { _, _ = io.Copy(&r.stdout, e.Output(dray.Stdout)) })
-	r.reading.Go(func() { _, _ = io.Copy(&r.stderr, e.Output(dray.Stderr)) })
-	return r
+	return files
 }
 
 // Running is a request that runs.
@@ -105,9 +115,15 @@ func (r *Running) End(t testing.TB) Outcome {
 			r.stderr.String())
 	}
 	r.reading.Wait()
-	_ = r.files.Close()
+	r.close()
 	reply, err := r.Reply()
 	return Outcome{Reply: reply, Stdout: r.stdout.String(), Stderr: r.stderr.String(), Err: err}
+}
+
+func (r *Running) close() {
+	if r.files != nil {
+		_ = r.files.Close()
+	}
 }
 
 // Until waits until stdout contains a text, or the request ends.
