@@ -89,7 +89,7 @@ func (s *Sessions) takeOrQueue(h *hold, key Key) error {
 		s.grantTurn(h)
 		return nil
 	}
-	if err := s.admit(sess.pool); err != nil {
+	if err := s.admit(h, &h.turn); err != nil {
 		return err
 	}
 	h.turn.ready = make(chan struct{})
@@ -97,13 +97,14 @@ func (s *Sessions) takeOrQueue(h *hold, key Key) error {
 	return nil
 }
 
-// admit counts a call that waits.
-func (s *Sessions) admit(p *pool) error {
+// admit counts a call that begins to wait.
+func (s *Sessions) admit(h *hold, w *waiter) error {
+	p := h.session.pool
 	if s.closed {
 		return errShuttingDown()
 	}
 	if p.waiting >= s.opts.Queue {
-		return s.busyError(p, fmt.Sprintf("%d calls wait already", p.waiting))
+		return s.busyError(h, w, fmt.Sprintf("%d calls wait already", p.waiting))
 	}
 	p.waiting++
 	return nil
@@ -152,7 +153,7 @@ func (s *Sessions) await(ctx context.Context, h *hold, w *waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		err = s.busyError(h.session.pool, fmt.Sprintf("the call waited for %v", s.opts.QueueWait))
+		err = s.busyError(h, w, fmt.Sprintf("the call waited for %v", s.opts.QueueWait))
 	}
 	s.withdraw(h, w)
 	return err
@@ -238,7 +239,7 @@ func (s *Sessions) acquireOrQueue(h *hold) error {
 		h.starting = true
 		return nil
 	}
-	if err := s.admit(p); err != nil {
+	if err := s.admit(h, &h.slot); err != nil {
 		return err
 	}
 	h.slot.ready = make(chan struct{})
@@ -354,17 +355,24 @@ func (s *Sessions) forgetIfUnused(sess *session) {
 type retryAfterError struct{ after time.Duration }
 
 func (e retryAfterError) Error() string {
-	return fmt.Sprintf("a worker should be free in about %v", e.after)
+	return fmt.Sprintf("repeat the call in about %v", e.after)
 }
 
 // RetryAfter returns whole seconds, at least one.
 func (e retryAfterError) RetryAfter() time.Duration { return e.after }
 
-func (s *Sessions) busyError(p *pool, why string) *dray.Error {
+// busyError returns the error of a call that may not wait, or not longer.
+func (s *Sessions) busyError(h *hold, w *waiter, why string) *dray.Error {
+	p := h.session.pool
 	retry := retryAfterError{max(time.Second, s.opts.QueueWait.Truncate(time.Second)/4)}
-	return dray.Errorf(dray.CodeBusy, "all Python workers of the runtime %s are in use: %s, %d of %d "+
-		"workers run: %w", p.runtime.Name(), why, p.used, p.limit, retry).
-		WithHint("retry in %v, or raise python.resident, python.queue or python.queue_wait", retry.after)
+	what := fmt.Sprintf("all workers of the Python runtime %s are in use (%d of %d)",
+		p.runtime.Name(), p.used, p.limit)
+	hint := "retry in %v, or raise python.resident, python.queue or python.queue_wait"
+	if w == &h.turn {
+		what = fmt.Sprintf("the Python session %q runs other calls", h.session.key.Name)
+		hint = "retry in %v, use another session, or interrupt the call that runs"
+	}
+	return dray.Errorf(dray.CodeBusy, "%s: %s: %w", what, why, retry).WithHint(hint, retry.after)
 }
 
 func errShuttingDown() *dray.Error {

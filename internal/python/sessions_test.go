@@ -3,6 +3,7 @@ package python
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -125,10 +126,11 @@ func TestSessions_QueueIsBounded(t *testing.T) {
 			waited <- err
 		}()
 		synctest.Wait()
-		for _, name := range []string{"a", "d"} {
+		for name, says := range map[string]string{"a": `session "a"`, "d": "all workers"} {
 			_, err := s.Start(t.Context(), keyOf(name), nil, CallSpec{})
 			var retry interface{ RetryAfter() time.Duration }
-			if dray.CodeOf(err) != dray.CodeBusy || !errors.As(err, &retry) {
+			if dray.CodeOf(err) != dray.CodeBusy || !errors.As(err, &retry) ||
+				!strings.Contains(err.Error(), says) {
 				t.Fatalf("a call above the queue: %v", err)
 			}
 		}
