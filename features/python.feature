@@ -103,6 +103,7 @@ Feature: An agent runs Python in a session
       And /output/code is 124
       And /output/error/message matches "^wall time limit exceeded"
       And the error message contains "wall time limit exceeded"
+      And /metadata/kill/survivors is null
       And the audit log records reason "timeout" for the call
       When I call the tool python with {"session": "slow", "code": "kept"}
       Then /output/value is 5
@@ -118,6 +119,7 @@ Feature: An agent runs Python in a session
       Then the call fails with reason timeout
       And /output/code is 124
       And /metadata/warnings matches "its variables are lost"
+      And /metadata/kill/survivors is 0
       When I call the tool python with {"session": "deaf", "code": "'lost' in globals()"}
       Then /output/value is false
       And /output/restarted is true
@@ -131,6 +133,15 @@ Feature: An agent runs Python in a session
       Then the end event has reason cancelled
       When I call the tool python with {"session": "cancelled", "code": "kept"}
       Then /output/value is 6
+
+    @PY-06 @PY-21
+    Scenario: The events end with the same timeout
+      Given the call request includes {"container": "py", "timeout_seconds": 1}
+      And a running call of python has printed "ready", with {"session": "events", "code": "print('ready', flush=True)\nwhile True: pass"}
+      Then the end event has reason timeout
+      And /invocation/output/code is 124
+      And /invocation/exit_code is null
+      And /invocation/status is "failed"
 
     @PY-08
     Scenario: Code that ends its own process is typed, and the next call works

@@ -79,7 +79,7 @@ func (d *definition) describe() error {
 	if err != nil {
 		return fmt.Errorf("read its description: %w", err)
 	}
-	d.Description = text.Description
+	d.Description = text.Description + d.about
 	d.InputSchema, d.OutputSchema = text.InputSchema, text.OutputSchema
 	d.Environment.Kind = cmp.Or(d.Environment.Kind, dray.RequireAny)
 	if found := d.compile(); len(found) > 0 {

@@ -178,6 +178,7 @@ func (r *Registry) pythonTool() *definition {
 			return checkPythonInput(input, r.Python.Prepare)
 		},
 		explain: explainMisplaced,
+		about:   r.Python.describeRuntimes(),
 	}
 	d.NeedsNoSlot = func(input json.RawMessage) bool {
 		in, err := decodePython(input)

@@ -316,11 +316,17 @@ func withMessage(e *dray.Error, message string) *dray.Error {
 	return &changed
 }
 
-// warnLost warns that the session has lost its state, because its process was killed.
+// warnLost warns that the session has lost its state, because its process was killed. Otherwise
+// processes that the code has started belong to the session and may still run.
 func (c *pythonCall) warnLost(res *dray.Result) {
-	if st, err := c.sessions.Status(c.key); err == nil && st.StateLost {
+	st, err := c.sessions.Status(c.key)
+	if err == nil && st.StateLost {
 		res.Metadata.Warnings = append(res.Metadata.Warnings, fmt.Sprintf(
 			"the process of the Python session %q was killed: its variables are lost", c.key.Name))
+		return
+	}
+	if kill := res.Metadata.Kill; kill != nil {
+		kill.Survivors.Proven = false
 	}
 }
 

@@ -6,13 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/python"
 )
 
 // Invalid inputs of python are refused before anything starts, each with a pointer to what is wrong
 // (PY-01, PY-03, PY-17).
 func TestPythonInput(t *testing.T) {
-	python, err := registry(t).Get(t.Context(), "python")
+	tool, err := registry(t).Get(t.Context(), "python")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +88,7 @@ func TestPythonInput(t *testing.T) {
 		{`{"operation":"prepare","code":"1"}`, "/input/code", "belongs to operation exec"},
 	}
 	for _, tt := range tests {
-		err := python.CheckInput(json.RawMessage(tt.input))
+		err := tool.CheckInput(json.RawMessage(tt.input))
 		if tt.pointers == "" {
 			if err != nil {
 				t.Errorf("%s: %v", tt.input, err)
@@ -109,6 +112,36 @@ func TestPythonInput(t *testing.T) {
 	}
 }
 
+// The description of the tool says what each runtime can do (PY-01).
+func TestPythonDescribesRuntimes(t *testing.T) {
+	sessions, err := python.New(python.Options{
+		Runtimes: []python.Runtime{&python.Container{}},
+		Resident: map[string]int{python.RuntimeContainer: 1}, Log: zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sessions.Close()
+	r, err := NewRegistry(Options{Python: PythonOptions{
+		Sessions: sessions, Runtime: python.RuntimeContainer,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool, err := r.Get(t.Context(), "python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Run Python code in a session.", "\n- container (default): supports module",
+		"does not support read_only, permissions",
+	} {
+		if !strings.Contains(tool.Description, want) {
+			t.Errorf("the description does not contain %q: %s", want, tool.Description)
+		}
+	}
+}
+
 // A configuration without a runtime has no tool python. With one its timeout is that of runs, and
 // the tool prefers a container (PY-17).
 func TestPythonIsListed(t *testing.T) {
@@ -116,10 +149,10 @@ func TestPythonIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	python, err := with.Get(t.Context(), "python")
-	if err != nil || python.Timeout != time.Minute || !python.AcceptsStdin ||
-		python.Environment.Kind != dray.PreferContainer || !python.Capabilities.Unsafe {
-		t.Errorf("got %+v, %v", python, err)
+	tool, err := with.Get(t.Context(), "python")
+	if err != nil || tool.Timeout != time.Minute || !tool.AcceptsStdin ||
+		tool.Environment.Kind != dray.PreferContainer || !tool.Capabilities.Unsafe {
+		t.Errorf("got %+v, %v", tool, err)
 	}
 	without, err := NewRegistry(Options{Python: PythonOptions{Disabled: true}})
 	if err != nil {

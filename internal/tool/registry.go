@@ -198,8 +198,10 @@ type definition struct {
 	check func(input json.RawMessage) []dray.Detail
 	// explain improves the violations of the input schema. It may be nil.
 	explain func(details []dray.Detail)
-	paths   pathRules
-	run     dray.ExecutorFunc
+	// about is added to the description of a built-in tool.
+	about string
+	paths pathRules
+	run   dray.ExecutorFunc
 }
 
 // pathRules are how the mapping treats the calls of a tool.

@@ -149,6 +149,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 		check(bounded)
 		cancel()
 	}
+	d.checkPython()
 	d.checkPyodide(ctx)
 	d.checkCgroups()
 	d.checkRoots()

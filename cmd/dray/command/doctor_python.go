@@ -30,3 +30,15 @@ func (d *doctor) checkPyodide(ctx context.Context) {
 		d.warn(check, known.Hint, "%s", known.Message)
 	}
 }
+
+// checkPython says what sessions may use. The python3 of a container is not checked: that would
+// start containers.
+func (d *doctor) checkPython() {
+	p := d.cfg.Python
+	if p.Runtime == config.PythonDisabled {
+		d.ok("python", "disabled by python.runtime")
+		return
+	}
+	d.ok("python", "runtime %s, up to %d sessions of %s each; python3 of a container is checked by "+
+		"its first call", p.Runtime, p.Resident, formatBytes(p.Memory))
+}
