@@ -195,11 +195,10 @@ Feature: An agent runs Python in a session
       And no process was started
 
       Examples:
-        | input                                                             |
-        | {"code": "1", "read_only": true}                                  |
-        | {"code": "1", "permissions": {"fs": "none"}}                      |
-        | {"code": "1", "runtime": "pyodide"}                               |
-        | {"operation": "prepare", "requirements": {"packages": ["numpy"]}} |
+        | input                                        |
+        | {"code": "1", "read_only": true}             |
+        | {"code": "1", "permissions": {"fs": "none"}} |
+        | {"code": "1", "runtime": "pyodide"}          |
 
     @PY-02
     Scenario: Sessions of the runtime container never run on the host
