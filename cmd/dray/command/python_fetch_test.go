@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/python/assets"
 	"github.com/dray-dev/dray/internal/python/assets/assetstest"
 )
 
@@ -138,5 +139,25 @@ func TestPythonFetchRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The size comes first; what is no terminal gets a line for each quarter, and the reason of a wait
+// (PY-09).
+func TestFetchProgress(t *testing.T) {
+	var stderr bytes.Buffer
+	p := &fetchProgress{progress: newProgress(&stderr, 0)}
+	p.plan(assets.Plan{Dir: "/data", Packages: []string{"deno@1", "pyodide@2"}, Bytes: 8 << 20})
+	for done := range int64(8) {
+		p.report(assets.Progress{Done: (done + 1) << 20, Total: 8 << 20})
+	}
+	p.report(assets.Progress{Done: 8 << 20, Total: 8 << 20, Waiting: "503 Service Unavailable"})
+	p.clear()
+	want := "dray: fetching 8.0 MiB (deno@1, pyodide@2) into /data\n" +
+		"dray: fetch: 2.0 MiB of 8.0 MiB\ndray: fetch: 4.0 MiB of 8.0 MiB\n" +
+		"dray: fetch: 6.0 MiB of 8.0 MiB\ndray: fetch: 8.0 MiB of 8.0 MiB\n" +
+		"dray: fetch: waiting: 503 Service Unavailable\n"
+	if got := stderr.String(); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -208,7 +208,10 @@ func (v *verification) folder(dir string) error {
 
 // noOthers refuses files that nothing pins.
 func (v *verification) noOthers() error {
-	known := map[string]bool{filepath.Join(v.dir, pyodideName): true}
+	known := map[string]bool{
+		filepath.Join(v.dir, pyodideName): true,
+		filepath.Join(v.dir, denoName):    true, // not used if the configuration names another
+	}
 	for _, f := range v.files {
 		known[f.path] = true
 	}

@@ -246,6 +246,10 @@ func TestOtherDeno(t *testing.T) {
 	if got.Deno != deno || !slices.Equal(r.requests, []string{"/pyodide.tgz "}) {
 		t.Errorf("Deno is %s, requests %q", got.Deno, r.requests)
 	}
+	writeText(t, filepath.Join(s.Dir(), "deno"), "not used") // from before the key was set
+	if found, err := s.Open(t.Context()); err != nil || found.Deno != deno {
+		t.Errorf("Open: %+v, %v", found, err)
+	}
 	change(t, deno)
 	_, err := s.Open(t.Context())
 	if p, ok := asProblem(err); !ok || p.Kind != Mismatch || p.File != deno ||
