@@ -27,8 +27,8 @@ type Options struct {
 	Queue     int
 	QueueWait time.Duration
 	// Memory is the budget of a worker in bytes; RetireAbove ends a worker after a call that left it
-	// with more. TotalMemory bounds the budgets of all workers together. Zero is no bound.
-	Memory, RetireAbove, TotalMemory int64
+	// with more. Zero is no bound.
+	Memory, RetireAbove int64
 	// StateFile lists the sessions with state, so that its loss is reported after a restart of the
 	// daemon (PY-25). Its directory exists. Empty is no such file.
 	StateFile string
@@ -120,11 +120,10 @@ type session struct {
 	usage     Usage
 }
 
-// New returns Sessions without workers. It fails with invalid_request if the options contradict
-// each other.
+// New returns Sessions without workers. It fails with invalid_request if a runtime may have no
+// workers.
 func New(opts Options) (*Sessions, error) {
 	s := &Sessions{opts: opts, pools: map[string]*pool{}, sessions: map[Key]*session{}}
-	total := int64(0)
 	for _, r := range opts.Runtimes {
 		limit := opts.Resident[r.Name()]
 		if limit < 1 {
@@ -132,14 +131,7 @@ func New(opts Options) (*Sessions, error) {
 				"the Python runtime %s may have %d workers", r.Name(), limit).
 				WithHint("set its number of resident workers to 1 or more")
 		}
-		total += int64(limit) * opts.Memory
 		s.pools[r.Name()] = &pool{runtime: r, limit: limit, residents: map[*session]bool{}}
-	}
-	if opts.TotalMemory > 0 && total > opts.TotalMemory {
-		return nil, dray.Errorf(dray.CodeInvalidRequest,
-			"the workers of all Python runtimes may use %d MiB together, and python.total_memory is %d MiB",
-			total>>20, opts.TotalMemory>>20).
-			WithHint("raise python.total_memory, or reduce python.memory or the numbers of resident workers")
 	}
 	s.load()
 	return s, nil

@@ -77,6 +77,38 @@ func TestSessions_Churn(t *testing.T) {
 	}
 }
 
+// Close during calls that wait, start and run ends all of them, and leaves no worker.
+func TestSessions_CloseDuringChurn(t *testing.T) {
+	rnd := soakreport.Rand(t)
+	for range soakreport.Count(500, 30) {
+		f := &fakeRuntime{execute: churnWork}
+		s := newSessions(t, f)
+		stop := rnd.IntN(200)
+		var ended atomic.Int64
+		var callers sync.WaitGroup
+		for n := range 16 {
+			callers.Go(func() {
+				for {
+					run, err := s.Start(context.Background(), keyOf(fmt.Sprint("s", n%5)), nil, CallSpec{})
+					if dray.CodeOf(err) == dray.CodeShuttingDown {
+						return
+					}
+					run.Release()
+					ended.Add(1)
+				}
+			})
+		}
+		for ended.Load() < int64(stop) {
+			runtime.Gosched()
+		}
+		s.Close()
+		if n := f.alive.Load(); n != 0 {
+			t.Fatalf("%d workers are left", n)
+		}
+		callers.Wait()
+	}
+}
+
 // churnWork answers a request, crashes, writes nonsense or hangs, as its name says.
 func churnWork(w *fakeWorker, e *fakeExecution) {
 	switch e.req.Name {

@@ -176,18 +176,11 @@ func TestSessions_Close(t *testing.T) {
 	})
 }
 
-// Contradicting options are refused (PY-07, PY-23).
-func TestNew_Options(t *testing.T) {
-	f := &fakeRuntime{}
-	for name, opts := range map[string]Options{
-		"no worker": {Runtimes: []Runtime{f}},
-		"memory": {
-			Runtimes: []Runtime{f}, Resident: map[string]int{f.Name(): 3}, Memory: 10 << 20, TotalMemory: 20 << 20,
-		},
-	} {
-		if _, err := New(opts); dray.CodeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
-			t.Errorf("%s: %v", name, err)
-		}
+// A runtime without workers is refused.
+func TestNew_NoWorkers(t *testing.T) {
+	_, err := New(Options{Runtimes: []Runtime{&fakeRuntime{}}})
+	if dray.CodeOf(err) != dray.CodeInvalidRequest || dray.AsError(err).Hint == "" {
+		t.Errorf("%v", err)
 	}
 }
 
