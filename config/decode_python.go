@@ -103,22 +103,32 @@ func (d *decoder) checkPython(stack layeredValues) {
 // because few sessions use their memory, so values that are no worse are accepted.
 func (d *decoder) checkBudgets(stack layeredValues) {
 	p := d.c.Python
+	d.checkBudget(stack, "python.resident", p.Resident, 16)
+	v, _ := stack.lookup("python.pyodide.resident")
+	if p.Runtime == PythonPyodide || v.origin != (Origin{}) { // else few start one
+		d.checkBudget(stack, "python.pyodide.resident", p.Pyodide.Resident, 8)
+	}
+}
+
+// checkBudget checks the processes of one runtime. byDefault is the default of their number.
+func (d *decoder) checkBudget(stack layeredValues, key string, resident, byDefault int) {
+	p := d.c.Python
 	switch {
-	case p.Resident == 0 || p.Memory == 0 || p.TotalMemory == 0: // reported already
+	case resident == 0 || p.Memory == 0 || p.TotalMemory == 0: // reported already
 		return
-	case p.Resident <= 16 && p.Memory <= 512<<20 && p.TotalMemory >= 4<<30:
+	case resident <= byDefault && p.Memory <= 512<<20 && p.TotalMemory >= 4<<30:
 		return
-	case p.Memory <= p.TotalMemory/int64(p.Resident):
+	case p.Memory <= p.TotalMemory/int64(resident):
 		return
 	}
 	fix := "raise python.total_memory, or lower python.memory"
 	if fits := p.TotalMemory / p.Memory; fits > 0 {
-		fix = fmt.Sprintf("lower python.resident to %d, or %s", fits, fix)
+		fix = fmt.Sprintf("lower %s to %d, or %s", key, fits, fix)
 	}
 	problem := fmt.Sprintf("exceeds python.total_memory: %d sessions of %s, and %s in total",
-		p.Resident, sizeText(p.Memory), sizeText(p.TotalMemory))
-	for _, key := range []string{"python.resident", "python.memory", "python.total_memory"} {
-		if v, _ := stack.lookup(key); v.origin != (Origin{}) {
+		resident, sizeText(p.Memory), sizeText(p.TotalMemory))
+	for _, stated := range []string{key, "python.memory", "python.total_memory"} {
+		if v, _ := stack.lookup(stated); v.origin != (Origin{}) {
 			d.addValue(v.withoutText(), problem, fix)
 			return
 		}
