@@ -92,14 +92,20 @@ func (c *realChurn) open(t *testing.T, resident, queue int) {
 	t.Cleanup(c.sessions.Close)
 }
 
+func (c *realChurn) key(name string) python.Key {
+	return python.Key{Principal: "alice", Runtime: python.RuntimeContainer, Name: name}
+}
+
+func (c *realChurn) spec(code string) python.CallSpec {
+	return python.CallSpec{Request: python.Request{
+		Code: code, Argv: []string{}, State: python.Persistent, Cwd: c.harness.Dir,
+	}}
+}
+
 // call counts the calls of a worker in its globals, and compares that with what is said of it.
 func (c *realChurn) call(t *testing.T, name string) {
-	run, err := c.sessions.Start(context.Background(),
-		python.Key{Principal: "alice", Runtime: python.RuntimeContainer, Name: name},
-		c.harness.Environment, python.CallSpec{Request: python.Request{
-			Code: "n = globals().get('n', 0) + 1\nprint(n)\nn", Argv: []string{},
-			State: python.Persistent, Cwd: c.harness.Dir,
-		}})
+	run, err := c.sessions.Start(context.Background(), c.key(name), c.harness.Environment,
+		c.spec("n = globals().get('n', 0) + 1\nprint(n)\nn"))
 	if dray.CodeOf(err) == dray.CodeBusy {
 		c.busy.Add(1)
 		return

@@ -1,0 +1,103 @@
+package python_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/executor/capture"
+	"github.com/dray-dev/dray/internal/python"
+	"github.com/dray-dev/dray/internal/soakreport"
+)
+
+// endless is code that does not end by itself. Some of it ends when it is interrupted, some only
+// with its process.
+var endless = map[string]string{
+	"a loop":              "while True: pass",
+	"a long sum":          "sum(range(10**12))",
+	"a runaway pattern":   "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')",
+	"a sleep":             "import time; time.sleep(1e6)",
+	"ignored interrupts":  "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)",
+	"swallowed interrupt": "while True:\n  try:\n    while True: pass\n  except BaseException: pass",
+}
+
+// Code that exceeds its time ends with the reason timeout, soon after its deadline, and the next
+// call of its session works: with the same worker, or with another one and the loss reported
+// (PY-06).
+func TestRun_EndlessCode(t *testing.T) {
+	for name, code := range endless {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &realChurn{harness: newHostHarness(t)}
+			c.open(t, 1, 1)
+			runner := newRunner(t)
+			late := soakreport.Series{}
+			for range soakreport.Count(200, 1) {
+				late.Add(c.timeOut(t, runner, code))
+				c.call(t, "s")
+			}
+			if p99 := late.Percentile(99); soakreport.Enabled() && p99 > 2500*time.Millisecond {
+				t.Errorf("99%% ended within %v of their deadline", p99)
+			}
+		})
+	}
+}
+
+func newRunner(t *testing.T) *executor.Runner {
+	t.Helper()
+	store, err := capture.NewStore(capture.Options{Dir: t.TempDir(), Limit: 1 << 20, SummaryBytes: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return &executor.Runner{Captures: store, Grace: 5 * time.Second}
+}
+
+// timeOut runs code with a deadline, as the tool does, and returns how long after it the call
+// ended.
+func (c *realChurn) timeOut(t *testing.T, runner *executor.Runner, code string) time.Duration {
+	t.Helper()
+	const budget = 200 * time.Millisecond
+	env := &churnEnvironment{start: func(ctx context.Context) (*python.Run, error) {
+		return c.sessions.Start(ctx, c.key("s"), c.harness.Environment, c.spec(code))
+	}}
+	c.call(t, "s") // the worker has started
+	inner := dray.ExecutorFunc(func(ctx context.Context, _ dray.Call, sink dray.Sink,
+	) (dray.Result, error) {
+		defer func() { env.run.Release() }()
+		out, err := runner.Run(ctx, env, dray.ProcessSpec{}, executor.Options{ID: "x"}, sink)
+		defer out.Release()
+		return out.Result, err
+	})
+	began := time.Now()
+	res, err := executor.Deadline(inner, executor.Timeouts{Default: budget}).
+		Execute(t.Context(), dray.Call{Tool: &dray.Tool{}}, silentSink{})
+	if err != nil || res.Reason != dray.ReasonTimeout {
+		t.Errorf("the call ended with %s, %v, %v", res.Reason, res.Error, err)
+	}
+	return time.Since(began) - budget
+}
+
+// churnEnvironment makes a session a process.
+type churnEnvironment struct {
+	dray.Environment
+	start func(context.Context) (*python.Run, error)
+	run   *python.Run
+}
+
+// Start implements dray.Environment.
+func (e *churnEnvironment) Start(ctx context.Context, _ dray.ProcessSpec) (dray.Process, error) {
+	run, err := e.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e.run = run
+	return run, nil
+}
+
+type silentSink struct{ dray.Sink }
+
+func (silentSink) Started()                   {}
+func (silentSink) Output(dray.Stream, []byte) {}
