@@ -141,9 +141,9 @@ func (b builder) progress(line string) {
 		phase = "resolve"
 	case "Downloading", "Downloaded", "Prepared", "Building", "Built":
 		phase = "download"
-	case "Installed", "+":
+	case "Installed":
 		phase = "install"
-	case "Activate": // a hint for people at a shell
+	case "Activate", "+": // a hint for people at a shell; a package, which the reply lists
 		return
 	}
 	b.sink.Progress(phase, plain(line, 200))
