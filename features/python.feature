@@ -83,6 +83,32 @@ Feature: An agent runs Python in a session
       And the audit log records reason "exited" for the call
       And the audit log records exit_code 1 for the call
 
+    @PY-05
+    Scenario: A value that is too large is refused with its own code
+      When I call the tool python with {"code": "'x' * (5 << 20)"}
+      Then the call fails with reason exited
+      And /exit_code is 1
+      And /error/code is absent
+      And /output/error/code is "ERR_PAYLOAD_TOO_LARGE"
+      And /output/value is null
+
+    @EX-12
+    Scenario: A working directory that does not exist ends the call as for a program
+      Given the call request includes {"container": "py", "cwd": "/nowhere"}
+      When I call the tool python with {"code": "1"}
+      Then the call fails with reason start_failed
+      And the error code is bad_cwd
+      And /output/error/code is "bad_cwd"
+
+    @PM-10
+    Scenario: Paths in tracebacks are the caller's if the call asks for that
+      Given a file {workspace}/fails.py containing "print(__file__)\n1/0\n"
+      And the call request includes {"container": "py", "rewrite_text": true}
+      When I call the tool python with {"file": "fails.py"}
+      Then the call fails with reason exited
+      And /output/error/traceback matches "File \"{workspace}/fails.py\", line 2"
+      And /output/stdout is "{workspace}/fails.py\n"
+
     @PY-18 @PY-21
     Scenario: SystemExit has its code
       When I call the tool python with {"code": "raise SystemExit(7)"}
@@ -249,7 +275,7 @@ Feature: An agent runs Python in a session
       When I run dray python reset --container py --session none
       Then the exit code is 5
 
-    @AU-06
+    @AU-03
     Scenario: The audit log counts calls of python
       When I call the tool python with {"code": "1"}
       And I send GET /v1/audit/stats?by=tool

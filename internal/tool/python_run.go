@@ -273,6 +273,9 @@ func (c *pythonCall) exited(ctx context.Context, run *python.Run, reply python.R
 	if e := reply.Error; e != nil {
 		out.Error = &pythonError{e.Code, e.Message, c.rewritten(e.Traceback)}
 		res.Error = &dray.Error{Code: closedCode(e.Code), Message: e.Message}
+		if res.Error.Code == dray.CodeBadCwd { // as for a program, nothing was started
+			res.Reason, res.ExitCode = dray.ReasonStartFailed, nil
+		}
 	}
 	return nil
 }
