@@ -224,7 +224,6 @@ Feature: An agent runs Python in a session
         | input                                        |
         | {"code": "1", "read_only": true}             |
         | {"code": "1", "permissions": {"fs": "none"}} |
-        | {"code": "1", "runtime": "pyodide"}          |
 
     @PY-02
     Scenario: Sessions of the runtime container never run on the host
@@ -275,7 +274,7 @@ Feature: An agent runs Python in a session
       When I run dray python reset --container py --session none
       Then the exit code is 5
 
-    @AU-03
+    @AU-08
     Scenario: The audit log counts calls of python
       When I call the tool python with {"code": "1"}
       And I send GET /v1/audit/stats?by=tool
