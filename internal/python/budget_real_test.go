@@ -23,6 +23,16 @@ var endless = map[string]string{
 	"swallowed interrupt": "while True:\n  try:\n    while True: pass\n  except BaseException: pass",
 }
 
+var budgetPage = soakreport.Page{
+	File: "python-budgets.md", Title: "Python code that does not end",
+	Text: `Each time the code had a deadline of 200 ms, and the next call of its session ran after it. The
+percentiles are of the time from the deadline to the end of the call. *New workers* counts the times
+when the interrupt did not end the code, so that its worker was killed.`,
+	Target:  "the reason is timeout, within 2.5 s of the deadline, p99; the next call works",
+	Columns: []string{"code", "runs", "p50", "p99", "new workers"},
+	Key:     1,
+}
+
 // Code that exceeds its time ends with the reason timeout, soon after its deadline, and the next
 // call of its session works: with the same worker, or with another one and the loss reported
 // (PY-06).
@@ -34,12 +44,16 @@ func TestRun_EndlessCode(t *testing.T) {
 			c.open(t, 1, 1)
 			runner := newRunner(t)
 			late := soakreport.Series{}
+			budgetPage.Row(t, []string{name}, func() []soakreport.Cell {
+				return []soakreport.Cell{
+					soakreport.Value(late.Len()), soakreport.Value(late.Percentile(50)),
+					soakreport.AtMost(late.Percentile(99), 2500*time.Millisecond),
+					soakreport.Value(c.losses.Load()),
+				}
+			})
 			for range soakreport.Count(200, 1) {
 				late.Add(c.timeOut(t, runner, code))
 				c.call(t, "s")
-			}
-			if p99 := late.Percentile(99); soakreport.Enabled() && p99 > 2500*time.Millisecond {
-				t.Errorf("99%% ended within %v of their deadline", p99)
 			}
 		})
 	}

@@ -23,13 +23,25 @@ import (
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
+var churnPage = soakreport.Page{
+	File: "python-sessions.md", Title: "Many Python sessions, few workers",
+	Text: `Callers make calls one after the other in random sessions. Each call counts the calls of its
+worker in a global, so that its reply shows whether the session has the worker of its last reply.
+*Losses* are replies that reported discarded state. *Most* is the largest number of workers that
+/proc showed at one moment.`,
+	Target: "at most as many workers as may be resident; every reply is right, or the call is busy; " +
+		"every loss is reported once; no process is left",
+	Columns: []string{"runtime", "sessions", "resident", "callers", "calls", "busy", "losses", "most", "left"},
+	Key:     1,
+}
+
 // realChurn is a run of many callers against sessions of real workers.
 type realChurn struct {
-	harness       pythontest.Harness
-	sessions      *python.Sessions
-	names         int
-	calls, busy   atomic.Int64
-	losses, first atomic.Int64
+	harness     pythontest.Harness
+	sessions    *python.Sessions
+	names       int
+	calls, busy atomic.Int64
+	losses      atomic.Int64
 }
 
 // Many callers use many sessions of real interpreters, of which few may be resident. The kernel
@@ -43,7 +55,7 @@ func TestSessions_ChurnOfRealWorkers(t *testing.T) {
 		}
 		return brief
 	}
-	resident, callers := pick(16, 3), pick(64, 12)
+	resident, callers, most, remain := pick(16, 3), pick(64, 12), 0, 0
 	files := openFiles(t)
 	t.Cleanup(func() { // after the environment was closed
 		if n := openFiles(t); n > files {
@@ -51,6 +63,14 @@ func TestSessions_ChurnOfRealWorkers(t *testing.T) {
 		}
 	})
 	c := &realChurn{harness: newHostHarness(t), names: pick(1000, 8)}
+	churnPage.Row(t, []string{"container, on the host"}, func() []soakreport.Cell {
+		return []soakreport.Cell{
+			soakreport.Value(c.names), soakreport.Value(resident), soakreport.Value(callers),
+			soakreport.Value(c.calls.Load()), soakreport.Value(c.busy.Load()),
+			soakreport.Value(c.losses.Load()), soakreport.AtMost(most, resident),
+			soakreport.Exactly(remain, 0),
+		}
+	})
 	c.open(t, resident, callers)
 	watched := watchWorkers(t)
 	var running sync.WaitGroup
@@ -66,16 +86,14 @@ func TestSessions_ChurnOfRealWorkers(t *testing.T) {
 		})
 	}
 	running.Wait()
-	most := watched()
+	most = watched()
 	c.sessions.Close()
-	if n := len(workers(t)); n != 0 || most > resident || most == 0 {
-		t.Errorf("at most %d workers of %d ran, %d are left", most, resident, n)
+	if remain = len(workers(t)); remain != 0 || most > resident || most == 0 {
+		t.Errorf("at most %d workers of %d ran, %d are left", most, resident, remain)
 	}
 	if c.calls.Load() == 0 || c.losses.Load() == 0 {
 		t.Errorf("%d calls, %d with a loss", c.calls.Load(), c.losses.Load())
 	}
-	t.Logf("%d calls, %d busy, %d new sessions, %d with a loss, at most %d workers",
-		c.calls.Load(), c.busy.Load(), c.first.Load(), c.losses.Load(), most)
 }
 
 func (c *realChurn) open(t *testing.T, resident, queue int) {
@@ -130,11 +148,8 @@ func (c *realChurn) call(t *testing.T, name string) {
 		t.Errorf("call %d of %+v: printed %q, exit %+v, %v", n, info, printed, exit, err)
 	}
 	c.calls.Add(1)
-	switch {
-	case lost:
+	if lost {
 		c.losses.Add(1)
-	case n == 1:
-		c.first.Add(1)
 	}
 }
 
