@@ -192,8 +192,25 @@ func (a *app) runPython(ctx context.Context, c *client.Client, call client.Call,
 	}
 	if !a.json {
 		a.printTraceback(result.record)
+		a.printDiscarded(result.record)
 	}
 	return a.finish(result)
+}
+
+// printDiscarded reports that variables of earlier commands are lost, so that a NameError, or a
+// result without them, is no riddle (PY-06).
+func (a *app) printDiscarded(rec dray.Record) {
+	var out struct {
+		Session   string `json:"session"`
+		Discarded bool   `json:"discarded_state"`
+	}
+	if json.Unmarshal(rec.Output, &out) != nil || !out.Discarded {
+		return
+	}
+	a.printError((&dray.Error{
+		Message: fmt.Sprintf("the variables of earlier calls in the Python session %q are lost",
+			out.Session),
+	}).WithHint("run the code that made them again"))
 }
 
 // printTraceback prints why code that ended by itself failed, as python3 does.
