@@ -197,7 +197,15 @@ func (w *containerWorker) Execute(req Request, _ dray.Files) (Execution, error) 
 	if err != nil {
 		return nil, err
 	}
-	return e, nil
+	return containerExecution{e}, nil
+}
+
+// containerExecution is an execution that may start processes.
+type containerExecution struct{ *execution }
+
+// Stop implements stopper.
+func (e containerExecution) Stop() {
+	e.conn.out.interrupt(message{request: e.request, last: kindStop, until: e.done})
 }
 
 // Kill implements Worker.

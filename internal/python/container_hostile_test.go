@@ -280,3 +280,52 @@ func TestContainerUserPackages(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// The processes that stopped code has started end with it, also those that left its group and its
+// tree. Those of earlier requests stay, with the variables (PY-06).
+func TestContainerStopKillsProcesses(t *testing.T) {
+	h := newHostHarness(t)
+	w := h.Start(t, nil)
+	early := strings.TrimSpace(w.Code(t, "import os, signal, subprocess, time\n"+
+		"print(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)").Stdout)
+	w.Code(t, "import time; time.sleep(0.02)") // the kernel counts starts in 10 ms
+	e, err := w.Execute(python.Request{Code: `
+def orphan():
+    for number in range(1, 32):
+        try: signal.signal(number, signal.SIG_IGN)
+        except OSError: pass
+    os.setsid()
+    if os.fork(): os._exit(0)
+    os.execvp('sleep', ['sleep', '1000'])
+if not os.fork(): orphan()
+os.wait()
+subprocess.Popen(['sleep', '1000'], start_new_session=True)
+print('ready', flush=True)
+time.sleep(1000)`, State: python.Persistent, Cwd: h.Dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, e.Output(dray.Stderr)) }()
+	out := e.Output(dray.Stdout)
+	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
+		t.Fatal(err)
+	}
+	e.(interface{ Stop() }).Stop()
+	_, _ = io.Copy(io.Discard, out)
+	<-e.Done()
+	if reply, err := e.Reply(); err != nil || reply.Error.Message != "KeyboardInterrupt" {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	left := w.Code(t, `
+def sleeping(pid):
+    return '(sleep) S' in open('/proc/%s/stat' % pid).read()
+def parent(pid): return int(open('/proc/%d/stat' % pid).read().rpartition(')')[2].split()[1])
+above = {os.getpid(), parent(os.getppid())}
+for name in os.listdir('/proc'):
+    try:
+        if name.isdigit() and parent(int(name)) in above and sleeping(name): print(name)
+    except OSError: pass`)
+	if !left.OK || strings.TrimSpace(left.Stdout) != early {
+		t.Errorf("left is %q, want %s; %s", left.Stdout, early, left.Describe())
+	}
+}

@@ -69,6 +69,8 @@
 //	to the worker    q Q  the request, JSON
 //	                 i I  stdin; I is its end
 //	                 x    interrupt: SIGINT for the code that runs
+//	                 X    the same, and the processes that the code has started are killed when
+//	                      it ends (runtime container)
 //	                 f F  files to stage, as a tree (executor/files/tree)
 //	                 b B  the result of a brokered call, JSON
 //	from the worker  H    hello, JSON; the worker is ready

@@ -19,6 +19,7 @@ const (
 	kindStdin      kind = 'i'
 	kindStdinEnd   kind = 'I'
 	kindInterrupt  kind = 'x'
+	kindStop       kind = 'X'
 	kindFiles      kind = 'f'
 	kindFilesEnd   kind = 'F'
 	kindResult     kind = 'b'

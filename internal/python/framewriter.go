@@ -51,7 +51,7 @@ func (f *frameWriter) interrupt(m message) {
 		for at > 0 && queue[at-1].last != kindRequestEnd {
 			at--
 		}
-		if at < len(queue) && queue[at].last == kindInterrupt && queue[at].request == m.request {
+		if at < len(queue) && queue[at].last == m.last && queue[at].request == m.request {
 			return -1
 		}
 		return at

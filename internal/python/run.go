@@ -26,6 +26,13 @@ type CallSpec struct {
 // deadline whatever its code does (PY-06).
 const maxGrace = 1500 * time.Millisecond
 
+// stopper is an Execution of code that can start processes.
+type stopper interface {
+	// Stop is Interrupt, and kills the processes that the code has started and that are left when it
+	// ends. If that cannot be done, the worker ends. It does not block.
+	Stop()
+}
+
 // SessionInfo says in which worker a call ran.
 type SessionInfo struct {
 	Key
@@ -350,7 +357,8 @@ func (r *Run) Signal(sig syscall.Signal) error {
 func (r *Run) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
 
 // Stop interrupts the code, and kills the worker with all its processes after grace, of which at
-// most 1.5 s are given. It does not block.
+// most 1.5 s are given. If the code ends before that, the processes that it started are killed, and
+// those of earlier calls stay. It does not block.
 func (r *Run) Stop(grace time.Duration) {
 	r.sessions.mu.Lock()
 	defer r.sessions.mu.Unlock()
@@ -365,7 +373,11 @@ func (r *Run) Stop(grace time.Duration) {
 		r.killLocked()
 		return
 	}
-	r.execution.Interrupt()
+	if e, ok := r.execution.(stopper); ok {
+		e.Stop()
+	} else {
+		r.execution.Interrupt()
+	}
 	r.timer = time.AfterFunc(min(grace, maxGrace), r.kill)
 }
 

@@ -111,6 +111,8 @@ class Execution:
         self.answer = bytearray()  # of the worker
         self.cpu = cpu  # seconds of processor time at which the budget is used up, or None
         self.expired = None  # when it was, on the monotonic clock
+        self.began = time.clock_gettime(time.CLOCK_BOOTTIME)  # as /proc has the start of processes
+        self.stopped = False  # by the daemon: the processes that the code started end with it
 
 
 class Keeper:
@@ -241,7 +243,8 @@ class Keeper:
             raise ProtocolError("a frame of the daemon is of a request to come")
         elif request < self.request or not self.running:
             pass  # it was sent before the reply arrived
-        elif kind == "x":
+        elif kind in "xX":
+            self.running.stopped |= kind == "X"
             self.interrupt()
         elif kind in "iI":
             self.add_stdin(body, kind == "I")
@@ -349,6 +352,9 @@ class Keeper:
     def finish(self, body):
         """Sends what is left of the output, then the reply."""
         running = self.running
+        if running.stopped and not kill_started(self.pid, running.began):
+            self.kill()  # the supervisor ends what is left
+            return
         if running.expired is not None:
             body = expired_reply(body)
         self.drain()
@@ -438,6 +444,49 @@ class Keeper:
             return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError, IndexError):
             return 0.0
+
+
+def kill_started(worker, began):
+    """Kills the processes that code has started since a time, and reports whether none is left.
+
+    Those that lost their parent are children of the supervisor, as the keeper is. Processes of
+    earlier requests stay, with what they start.
+    """
+    for _ in range(50):  # they may start others meanwhile
+        left = started(worker, began)
+        if not left:
+            return True
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            except OSError:
+                return False  # of another user
+        time.sleep(0.002)
+    return False
+
+
+def started(worker, began):
+    children = collections.defaultdict(list)
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open("/proc/%s/stat" % name, "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if fields[0] not in b"ZX":
+            children[int(fields[1])].append((int(name), int(fields[19])))
+    since, keeper, found = int(began * os.sysconf("SC_CLK_TCK")), os.getpid(), []
+    parents = [worker, os.getppid()]
+    while parents:
+        for pid, start in children.pop(parents.pop(), ()):
+            if start >= since and pid not in (worker, keeper):
+                found.append(pid)
+                parents.append(pid)
+    return found
 
 
 def expired_reply(body):
