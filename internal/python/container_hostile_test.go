@@ -181,7 +181,7 @@ func TestContainerCannotStart(t *testing.T) {
 	h := newHostHarness(t)
 	script := func(name, text string) string {
 		path := filepath.Join(h.Dir, name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -258,7 +258,7 @@ func TestContainerUserPackages(t *testing.T) {
 	python3 := filepath.Join(h.Dir, "python3") // the host passes no variables of Python on
 	text := fmt.Sprintf("#!/bin/sh\nPYTHONPATH=%s PYTHONUSERBASE=%s exec python3 \"$@\"\n",
 		filepath.Join(h.Dir, "lib"), filepath.Join(h.Dir, "user"))
-	if err := os.WriteFile(python3, []byte(text), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(python3, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	use := func(spec *python.WorkerSpec) { spec.Executable = python3 }
@@ -310,7 +310,11 @@ time.sleep(1000)`, State: python.Persistent, Cwd: h.Dir}, nil)
 	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
 		t.Fatal(err)
 	}
-	e.(interface{ Stop() }).Stop()
+	stopper, ok := e.(interface{ Stop() })
+	if !ok {
+		t.Fatalf("a %T cannot be stopped", e)
+	}
+	stopper.Stop()
 	_, _ = io.Copy(io.Discard, out)
 	<-e.Done()
 	if reply, err := e.Reply(); err != nil || reply.Error.Message != "KeyboardInterrupt" {
