@@ -408,7 +408,7 @@ const STACK_OVERFLOW = '{"ok":false,"code":1,"error":{"code":"limit_exceeded","m
   '"usage":{"wall_ms":0,"cpu_ms":0,"memory_bytes":0}}';
 
 /** @param {any} execute */
-function serve(execute) {
+async function serve(execute) {
   for (;;) {
     const body = nextRequest();
     stdinRest = new Bytes(0);
@@ -424,6 +424,8 @@ function serve(execute) {
     }
     send("r", "R", encode(reply));
     request = 0;
+    // In a session nothing asynchronous ever goes on. The tests of Deno's permissions need it.
+    if (!options.lockdown) await new Promise((done) => setTimeout(done, 250));
   }
 }
 
@@ -457,7 +459,7 @@ async function main() {
     await selfTest();
   }
   send("H", "H", encode(hello));
-  serve(execute);
+  await serve(execute);
 }
 
 await main().catch((err) => fail("cannot start: " + describe(err)));
