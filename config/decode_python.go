@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/url"
-	"slices"
 	"time"
 )
 
@@ -62,17 +61,6 @@ type PythonPrepare struct {
 // maxResident is the maximum of Python.Resident and Pyodide.Resident.
 const maxResident = 4096
 
-// supportedRuntimes returns the names that python.runtime may have.
-func supportedRuntimes() []string {
-	var names []string
-	for _, r := range []PythonRuntime{PythonContainer, PythonPyodide} {
-		if !slices.Contains(pendingRuntimes, r) {
-			names = append(names, string(r))
-		}
-	}
-	return names
-}
-
 // pythonRuntime returns a runtime. In YAML null has no quotes; in a variable it is a word.
 func (d *decoder) pythonRuntime(v value) PythonRuntime {
 	d.recordOrigin(v)
@@ -80,11 +68,7 @@ func (d *decoder) pythonRuntime(v value) PythonRuntime {
 	if v.shape == empty || !inYAML && v.shape == scalar && v.text == string(PythonDisabled) {
 		return PythonDisabled
 	}
-	if v.shape == scalar && slices.Contains(pendingRuntimes, PythonRuntime(v.text)) {
-		d.addValue(v, "is not supported yet", "write container or null")
-		return PythonDisabled
-	}
-	return PythonRuntime(d.choice(v, supportedRuntimes()...))
+	return PythonRuntime(d.choice(v, string(PythonContainer), string(PythonPyodide)))
 }
 
 // checkPython checks the timeout of runs against the maximum, and the sum of the budgets (PY-23).

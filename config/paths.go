@@ -207,6 +207,9 @@ func (s State) Run() string { return s.join("run") }
 // Homes returns the directory of the private homes of host tools.
 func (s State) Homes() string { return s.join("homes") }
 
+// Pyodide is the directory of what the runtime pyodide prepares.
+func (s State) Pyodide() string { return s.join("pyodide") }
+
 // PythonSessions is the list of the Python sessions with state.
 func (s State) PythonSessions() string { return s.join("python-sessions.jsonl") }
 

@@ -163,7 +163,7 @@ var (
 
 // pythonRuntimeSchema is the name of a runtime, or null.
 var pythonRuntimeSchema = &schema{AnyOf: []*schema{
-	enumOf(supportedRuntimes()...), {Type: "null"},
+	enumOf([]string{string(PythonContainer), string(PythonPyodide)}...), {Type: "null"},
 }}
 
 // capabilitiesSchema is a list of words and of an object with the written files.

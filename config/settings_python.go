@@ -7,7 +7,8 @@ func pythonSettings() settingDefs {
 	all := settingDefs{
 		{
 			"python.runtime", pythonRuntimeKind, "container",
-			"where code of sessions runs that name no runtime: `container`, with its python3; `null`: " +
+			"where code of sessions runs that name no runtime: `container`, with its python3; " +
+				"`pyodide`, in a sandbox on the host; `null`: " +
 				"there is no tool `python`",
 		},
 		{
@@ -67,8 +68,5 @@ func pythonSettings() settingDefs {
 // pendingPython has the keys that have no effect yet, so they are refused by name.
 var pendingPython = []string{
 	"python.permissions.fs", "python.permissions.network", "python.permissions.env",
-	"python.pyodide.resident", "python.pyodide.preload",
+	"python.pyodide.preload",
 }
-
-// pendingRuntimes are values of python.runtime that have no effect yet.
-var pendingRuntimes = []PythonRuntime{PythonPyodide}

@@ -38,6 +38,7 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 		if err == nil {
 			limitMemory(pid, unix.RLIMIT_AS, spec.Memory)
 			limitMemory(pid, unix.RLIMIT_DATA, spec.Data)
+			limitMemory(pid, unix.RLIMIT_STACK, spec.Stack)
 			return pid, pidfd, nil
 		}
 		failure = err

@@ -36,6 +36,9 @@ type Spec struct {
 	// Data bounds the private writable memory of the same processes, in bytes. 0 is no bound. It is
 	// for programs that reserve far more addresses than they use.
 	Data uint64
+	// Stack bounds the stack of the main thread of the same processes, in bytes. 0 keeps the bound of
+	// the supervisor. It may be higher than that only if the hard limit is.
+	Stack uint64
 	// Permit allows the start (NewPermit). The caller closes it. If it is nil, the pool creates one.
 	Permit *os.File
 }
@@ -74,6 +77,7 @@ func packSpec(f *pack.Fields, s *Spec) {
 	pack.Optional(f, &s.User, packCredential)
 	pack.Uint(f, &s.Memory)
 	pack.Uint(f, &s.Data)
+	pack.Uint(f, &s.Stack)
 	if len(s.Argv) == 0 {
 		f.Fail("no argv")
 	}

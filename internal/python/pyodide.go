@@ -29,8 +29,11 @@ const (
 	denoData   = 1 << 30
 	// minPyodideMemory is the smallest budget in bytes with which Python itself fits.
 	minPyodideMemory = 192 << 20
-	// stackSize is the stack of the interpreter in KiB, where the main thread has 8 MiB.
-	stackSize = 7000
+	// v8Stack is the stack of the interpreter in KiB: code may nest lists, and the objects of Python
+	// recurse in WebAssembly. mainStack is that of the main thread in bytes. The kernel leaves it that
+	// room in any case.
+	v8Stack   = 40 << 10
+	mainStack = 64 << 20
 )
 
 // PyodideConfig is what the runtime pyodide needs.
@@ -133,7 +136,7 @@ func (p *Pyodide) spec(found assets.Assets, opts runnerOptions) (process.Spec, e
 	if err != nil {
 		return process.Spec{}, err
 	}
-	flags := "--v8-flags=--stack-size=" + strconv.Itoa(v8Stack())
+	flags := "--v8-flags=--stack-size=" + strconv.Itoa(v8Stack)
 	if opts.Lockdown {
 		flags += ",--disallow-code-generation-from-strings"
 	}
@@ -150,17 +153,8 @@ func (p *Pyodide) spec(found assets.Assets, opts runnerOptions) (process.Spec, e
 		},
 		Env:  []string{"DENO_DIR=/dev/null/none", "DENO_NO_UPDATE_CHECK=1"},
 		Dir:  "/",
-		Data: denoData + uint64(max(0, opts.Memory)),
+		Data: denoData + uint64(max(0, opts.Memory)), Stack: mainStack,
 	}, nil
-}
-
-// v8Stack returns the size of V8's stack in KiB. V8 crashes if the main thread has less.
-func v8Stack() int {
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_STACK, &limit) != nil || limit.Cur < 8<<20 {
-		return 984 // the default of V8
-	}
-	return stackSize
 }
 
 // pythonMemory returns the bound of Python's memory for a budget, in bytes.
@@ -258,9 +252,10 @@ func (w *pyodideWorker) Done() <-chan struct{} { return w.done }
 
 // Execute implements Worker.
 func (w *pyodideWorker) Execute(req Request, _ dray.Files) (Execution, error) {
-	if req.ReadOnly {
-		return nil, dray.Errorf(dray.CodeUnsupported, "the Python runtime %s has no files yet",
-			RuntimePyodide).WithHint("leave read_only out")
+	if req.ReadOnly || req.File != "" {
+		return nil, dray.Errorf(dray.CodeUnsupported,
+			"the Python runtime %s reads and writes no files of the workspace", RuntimePyodide).
+			WithHint("pass the code itself, without read_only; or use the runtime %s", RuntimeContainer)
 	}
 	e, err := w.conn.execute(req)
 	if err != nil {
@@ -294,8 +289,10 @@ func (e *pyodideExecution) Reply() (Reply, error) {
 	reply, err := e.execution.Reply()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err != nil && e.cpuUsedUp {
-		return Reply{Code: exitTimeout, Error: &Failure{Message: "CPU time limit exceeded"}}, nil
+	if e.cpuUsedUp {
+		return Reply{
+			Code: exitTimeout, Error: &Failure{Message: "CPU time limit exceeded"}, Usage: reply.Usage,
+		}, nil
 	}
 	return reply, err
 }
@@ -306,19 +303,18 @@ const exitTimeout = 124
 // minCPUPoll bounds how often the processor time of a worker is read.
 const minCPUPoll = 10 * time.Millisecond
 
-// watchCPU kills the worker when the request has used its budget of processor time.
+// cpuGrace is the time between the interrupt of code that has used its budget and the kill.
+const cpuGrace = time.Second
+
+// watchCPU ends the code when the request has used its budget of processor time.
 func (e *pyodideExecution) watchCPU(budget time.Duration) {
 	used, err := cpuTime(e.worker.pid)
 	end := used + budget
 	for err == nil && used < end {
-		timer := time.NewTimer(max(end-used, minCPUPoll))
-		select {
-		case <-e.done:
-			timer.Stop()
+		if !e.runsFor(max(end-used, minCPUPoll)) {
 			return
-		case <-timer.C:
-			used, err = cpuTime(e.worker.pid)
 		}
+		used, err = cpuTime(e.worker.pid)
 	}
 	if err != nil { // it has ended
 		return
@@ -326,7 +322,22 @@ func (e *pyodideExecution) watchCPU(budget time.Duration) {
 	e.mu.Lock()
 	e.cpuUsedUp = true
 	e.mu.Unlock()
-	e.worker.Kill()
+	e.Interrupt()
+	if e.runsFor(cpuGrace) {
+		e.worker.Kill()
+	}
+}
+
+// runsFor waits, and reports whether the request still runs.
+func (e *pyodideExecution) runsFor(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-e.done:
+		return false
+	case <-timer.C:
+		return true
+	}
 }
 
 // cpuTime returns the processor time that all threads of a process have used.

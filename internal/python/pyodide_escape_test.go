@@ -134,11 +134,14 @@ func newOutside(t *testing.T) *outside {
 			t.Fatal(err)
 		}
 	}
-	tcp := o.listen(t, "tcp", "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(o.listen(t, "tcp", "127.0.0.1:0").String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	socket := o.listen(t, "unix", filepath.Join(o.dir, "socket"))
 	o.replace = strings.NewReplacer("CANARY", filepath.Join(o.dir, "canary"), "DIR", o.dir,
 		"DROP", filepath.Join(o.dir, "drop"), "SOCKET", socket.String(),
-		"PORT", fmt.Sprint(tcp.(*net.TCPAddr).Port), "PID", fmt.Sprint(os.Getpid()))
+		"PORT", port, "PID", fmt.Sprint(os.Getpid()))
 	return o
 }
 

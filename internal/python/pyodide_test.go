@@ -221,19 +221,22 @@ func testPyodideLimits(t *testing.T, h pythontest.Harness) {
 		"[TruncatedDepth]") {
 		t.Errorf("nested lists: %.300s", got)
 	}
-	got := w.Code(t, "repr(x)")
-	if got.Error == nil || got.Error.Code != string(dray.CodeLimitExceeded) || got.Stdout != "" {
-		t.Errorf("the repr of nested lists: %s", got.Describe())
+	got := w.Run(t, python.Request{Code: "for i in range(3000000): x = [x]\nrepr(x)"})
+	if got.Err == nil && (got.Error == nil || got.Stdout != "") {
+		t.Errorf("the repr of nested lists: %.300s", got.Describe())
 	}
+	w.Kill()
 	<-w.Done()
 	w = h.Start(t, nil)
+	w.Value(t, "kept = 3")
 	timed := w.Run(t, python.Request{Code: "while True: pass", CPU: 200 * time.Millisecond})
 	if timed.Err != nil || timed.OK || timed.Code != 124 ||
 		timed.Message() != "CPU time limit exceeded" {
 		t.Errorf("the processor time: %v, %s", timed.Err, timed.Describe())
 	}
-	<-w.Done()
-	w = h.Start(t, nil)
+	if got := w.Value(t, "kept"); got != "3" {
+		t.Errorf("kept is %s after the processor time was used up", got)
+	}
 	if got := w.Run(t, python.Request{Code: "import os\nos._exit(3)"}); got.Err == nil {
 		t.Errorf("a worker that ended replied: %s", got.Describe())
 	}

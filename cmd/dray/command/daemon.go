@@ -104,7 +104,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if d.toolStates, err = openToolStates(cfg.State, d.audit); err != nil {
 		return err
 	}
-	if d.python, err = openPython(cfg, log); err != nil {
+	if d.python, err = openPython(cfg, d.pool, log); err != nil {
 		return err
 	}
 	d.budgets = call.NewBudgets(planBudgets(cfg), d.audit.PlanUsage)

@@ -4,20 +4,28 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/python"
 	"github.com/dray-dev/dray/internal/tool"
 )
 
 // openPython opens the sessions of the tool python, nil if it is disabled.
-func openPython(cfg *config.Config, log *zap.Logger) (*python.Sessions, error) {
+func openPython(cfg *config.Config, pool *process.Pool, log *zap.Logger) (*python.Sessions, error) {
 	p := cfg.Python
 	if p.Runtime == config.PythonDisabled {
 		return nil, nil
 	}
 	return python.New(python.Options{
-		Runtimes: []python.Runtime{&python.Container{Log: log}},
-		Resident: map[string]int{python.RuntimeContainer: p.Resident},
-		Idle:     p.Idle, Queue: p.Queue, QueueWait: p.QueueWait,
+		Runtimes: []python.Runtime{
+			&python.Container{Log: log},
+			python.NewPyodide(python.PyodideConfig{
+				Start: pool.Start, Assets: assetStore(cfg).Open, Dir: cfg.State.Pyodide(), Log: log,
+			}),
+		},
+		Resident: map[string]int{
+			python.RuntimeContainer: p.Resident, python.RuntimePyodide: p.Pyodide.Resident,
+		},
+		Idle: p.Idle, Queue: p.Queue, QueueWait: p.QueueWait,
 		// config checks the sum of the budgets
 		Memory: p.Memory, RetireAbove: p.Memory,
 		StateFile: cfg.State.PythonSessions(), Log: log,

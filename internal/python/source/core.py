@@ -198,7 +198,10 @@ class _Run:
             self.refuse(err)
         except BaseException as err:
             self.runtime.disarm()
-            self.fail(err)
+            if isinstance(err.__cause__, Refusal):  # runpy wraps what an import raises
+                self.refuse(err.__cause__)
+            else:
+                self.fail(err)
 
     def prepare(self, names):
         """Returns the code to run, None for a module, and whether it has a value."""

@@ -91,15 +91,25 @@ class Runtime:
 
     def interrupt(self, _signal, _frame):
         if self.armed:
-            self.armed = False
             raise KeyboardInterrupt
 
     async def drive(self, coroutine):
-        asyncio.set_event_loop(self.loop)
-        return self.loop.run_until_complete(coroutine)
+        """Runs a coroutine in the loop of the session. Tasks that it leaves are cancelled."""
+        if self.loop.is_closed():
+            self.loop = Loop()
+        loop = self.loop
+        asyncio.set_event_loop(loop)
+        try:
+            return loop.run_until_complete(coroutine)
+        finally:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
     def streams(self):
-        if self.out is None or any(stream.closed for stream in self.out):
+        if self.out is None or not all(map(_usable, self.out)):
             self.out = [_writer(1, "surrogateescape"), _writer(2, "backslashreplace")]
         return [_Stdin()] + self.out
 
@@ -131,6 +141,13 @@ def _seconds(value):
     if value < 0:
         raise ValueError("sleep length must be non-negative")
     return min(value, 1e9)
+
+
+def _usable(stream):
+    try:
+        return not stream.closed and not stream.buffer.closed and not stream.buffer.raw.closed
+    except (ValueError, AttributeError):  # it is detached
+        return False
 
 
 def _writer(fd, errors):
