@@ -53,6 +53,9 @@ type Tool struct {
 	// waits for a slot nor counts as running: for instance an interrupt of a call that runs. Nil is
 	// never.
 	NeedsNoSlot func(input json.RawMessage) bool
+	// CheckKind returns the error with which a call with the given input, which may be empty, would
+	// fail in an environment of a kind. Nil is none.
+	CheckKind func(input json.RawMessage, kind EnvironmentKind) error
 	// Run executes a call in call.Environment.
 	Run ExecutorFunc
 }

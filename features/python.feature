@@ -234,6 +234,12 @@ Feature: An agent runs Python in a session
       And the error code is unsupported
       And the error has a hint
       And no process was started
+      When I send POST /v1/route with {"tool": "python", "environment": "host"}
+      Then /environment is "host"
+      And /error/code is "unsupported"
+      When I send POST /v1/route with {"tool": "python", "container": "py", "input": {"code": "1"}}
+      Then /environment is "container"
+      And /error is absent
 
     @PY-03
     Scenario Outline: Invalid input starts nothing

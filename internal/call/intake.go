@@ -115,6 +115,9 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 	if routeErr == nil {
 		routeErr = checkApproval(tool)
 	}
+	if routeErr == nil && tool.CheckKind != nil {
+		routeErr = tool.CheckKind(inv.Input, route.Environment)
+	}
 	if routeErr == nil {
 		routeErr = in.check(ctx, route, inv, tool)
 	}

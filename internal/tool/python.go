@@ -180,6 +180,16 @@ func (r *Registry) pythonTool() *definition {
 		explain: explainMisplaced,
 		about:   r.Python.describeRuntimes(),
 	}
+	d.CheckKind = func(input json.RawMessage, kind dray.EnvironmentKind) error {
+		in := pythonInput{}
+		if len(input) > 0 {
+			var err error
+			if in, err = decodePython(input); err != nil {
+				return err
+			}
+		}
+		return r.Python.checkKind(in, kind)
+	}
 	d.NeedsNoSlot = func(input json.RawMessage) bool {
 		in, err := decodePython(input)
 		return err == nil && slices.Contains([]string{opReset, opInterrupt, opStatus}, in.Operation)

@@ -88,7 +88,10 @@ func (r *Registry) newPythonCall(call dray.Call) (pythonCall, error) {
 		return c, dray.Errorf(dray.CodeUnsupported, "this daemon has no Python runtime %s",
 			c.key.Runtime).WithHint("omit runtime: the configured one is %s", r.Python.Runtime)
 	}
-	err = c.checkSupport(caps.Kind)
+	if err := r.Python.checkKind(c.in, caps.Kind); err != nil {
+		return c, err
+	}
+	err = c.checkSupport()
 	return c, err
 }
 
@@ -100,14 +103,20 @@ func environmentID(caps dray.Capabilities) string {
 	return string(caps.Kind) + ":" + caps.WorkspaceFolder
 }
 
-func (c *pythonCall) checkSupport(kind dray.EnvironmentKind) error {
+// checkKind refuses the runtime container on the host (PY-02).
+func (o PythonOptions) checkKind(in pythonInput, kind dray.EnvironmentKind) error {
+	runtime := cmp.Or(in.Runtime, o.Runtime)
+	if kind != dray.KindHost || runtime != python.RuntimeContainer {
+		return nil
+	}
+	return dray.Errorf(dray.CodeUnsupported,
+		"the Python runtime %s needs a container, and the route of the call is the host", runtime).
+		WithHint("name a container, or a workspace with a devcontainer; " +
+			"dray route explain python shows the rules")
+}
+
+func (c *pythonCall) checkSupport() error {
 	switch {
-	case kind == dray.KindHost && c.key.Runtime == python.RuntimeContainer:
-		return dray.Errorf(dray.CodeUnsupported,
-			"the Python runtime %s needs a container, and the route of the call is the host",
-			c.key.Runtime).
-			WithHint("name a container, or a workspace with a devcontainer; " +
-				"dray route explain python shows the rules")
 	case c.in.Operation == opPrepare && !c.capabilities.Prepare:
 		return c.unsupported("operation prepare", "use a session with the runtime container")
 	case c.Invocation.Terminal != nil:
