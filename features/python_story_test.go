@@ -10,11 +10,13 @@ import (
 	"image/png"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -263,4 +265,73 @@ func checkChart(t *testing.T, content []byte, totals map[string]int) {
 			t.Errorf("the bar of %s has %d pixels, want %d", region, heights[i], want)
 		}
 	}
+}
+
+// A prepare that exceeds its time ends as timeout on HTTP, and one that is cancelled as cancelled;
+// the session keeps its variables, and nothing of either is left (PY-15, PY-21, PY-26).
+func TestPython_PrepareTimeoutAndCancel(t *testing.T) {
+	needsEngine(t)
+	root := newDir(t)
+	writeFiles(t, root, map[string]string{"app/index/x": ""})
+	if err := os.Mkdir(root+"/app/index/slow", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// uv reads the page of the package until its end, which never comes
+	fifo := root + "/app/index/slow/index.html"
+	if err := syscall.Mkfifo(fifo, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	id := scienceContainer(t, root+"/app")
+	p := startPython(t, root, fmt.Sprintf("containers: {py: {id: %s, folder: /workspaces/app}}\n"+
+		"python: {prepare: {index: 'file:///workspaces/app/index'}}\n", id))
+	p.want(p.python("", `{"code":"x = 1"}`), "/status", "succeeded")
+	const slow = `{"operation":"prepare","requirements":{"packages":["slow"],"action":"set"}}`
+	check := func(a answer, reason string) {
+		t.Helper()
+		p.want(a, "/reason", reason)
+		p.want(a, "/status", "failed")
+		p.want(p.python("", `{"code":"x"}`), "/output/value", json.Number("1"))
+		left, err := docker(t.Context(), "exec", p.containerID(), "sh", "-c",
+			"ls -A ~/.cache/dray/python | grep -v -e ^uv -e ^lock; pgrep uv; true")
+		if err != nil || left != "" {
+			t.Errorf("%s: %v; left: %s", reason, err, left)
+		}
+	}
+	request := func(query string, timeout int) answer {
+		t.Helper()
+		a, err := p.call(t.Context(), query, map[string]any{
+			"tool": "python", "container": "py", "timeout_seconds": timeout,
+			"input": json.RawMessage(slow),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	open, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(request("", 2), "timeout")
+	_ = open.Close()
+
+	cancelled := "/v1/invocations/" + fmt.Sprint(request("?wait_ms=0", 600).at("/id"))
+	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until uv opens it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Close() }()
+	if _, err := p.ask(t.Context(), http.MethodPost, cancelled+"/cancel", nil); err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.ask(t.Context(), http.MethodGet, cancelled+"?wait_ms=60000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(a, "cancelled")
+}
+
+// containerID returns the id of the container py.
+func (p *pythonDaemon) containerID() string {
+	return fmt.Sprint(p.python("", `{"operation":"status"}`).at("/metadata/container/id"))
 }

@@ -28,6 +28,16 @@ func (p Prepared) manifest() Manifest {
 
 func (p Prepared) isNew() bool { return p.Executable == "" && p.Manifest == nil }
 
+// explain says of a worker that did not start what to do about the interpreter that operation
+// prepare chose.
+func (p Prepared) explain(err error) error {
+	if p.Executable == "" || dray.CodeOf(err) != dray.CodeHelperMissing {
+		return err
+	}
+	return dray.AsError(err).WithHint("operation prepare chose this interpreter: run it again " +
+		"(`dray python prepare`) to make its environment anew, or name another interpreter")
+}
+
 // PrepareReply is the result of operation prepare.
 type PrepareReply struct {
 	// Changed says that the manifest or the interpreter is another one than before. Restarted says

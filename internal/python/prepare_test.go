@@ -172,6 +172,49 @@ func TestPrepareSession(t *testing.T) {
 	}
 }
 
+// An environment that was removed is reported with what to do, and made anew (PY-15).
+func TestPrepareRemovedEnvironment(t *testing.T) {
+	t.Parallel()
+	b := newPreparedBox(t)
+	made := b.mustPrepare(t, `{"requirements": {"packages": ["one"], "action": "set"}}`)
+	b.shell(t, "vscode", "rm -r "+made.Python.Prefix)
+	_, err := b.Start(t.Context(), boxKey, b.env, CallSpec{Request: Request{Code: "1", Cwd: "/"}})
+	if e := dray.AsError(err); e == nil || e.Code != dray.CodeHelperMissing ||
+		!strings.Contains(e.Hint, "dray python prepare") {
+		t.Errorf("%+v", e)
+	}
+	again := b.mustPrepare(t, `{}`)
+	if !again.Changed || again.Python.Prefix == made.Python.Prefix {
+		t.Errorf("%+v", again)
+	}
+	b.wantValue(t, "import one; one.__version__", `"1.0"`)
+}
+
+// Two sessions that prepare the same packages at once both get them (PY-15).
+func TestPrepareConcurrently(t *testing.T) {
+	t.Parallel()
+	b := newPreparedBox(t)
+	req, err := prepareInput(t, `{"requirements": {"packages": ["pandas"]}}`).Parse(filePolicy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	for _, name := range []string{"a", "b", "c"} {
+		group.Go(func() {
+			key := boxKey
+			key.Name = name
+			reply, err := b.Prepare(t.Context(), key, b.env, CallSpec{}, req, filePolicy, dray.Discard)
+			if err != nil || !slices.Contains(reply.Installed, "pandas==2.2.3") {
+				t.Errorf("%s: %+v, %v", name, reply, err)
+			}
+		})
+	}
+	group.Wait()
+	if left := b.shell(t, "vscode", listEnvironments); strings.Contains(left, ".new") {
+		t.Errorf("left: %s", left)
+	}
+}
+
 // Restart no refuses what would lose variables, before anything is made. Where no code ran there is
 // nothing to lose. Restart yes restarts in any case (PY-15, PY-26).
 func TestPrepareRestart(t *testing.T) {

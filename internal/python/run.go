@@ -197,9 +197,9 @@ func (s *Sessions) startWorker(ctx context.Context, h *hold, env dray.Environmen
 	if err != nil {
 		s.returnSlot(h)
 		if h.cause != nil {
-			err = h.cause
+			return nil, h.cause
 		}
-		return nil, err
+		return nil, h.session.prepared.explain(err)
 	}
 	sess := h.session
 	r := &resident{
