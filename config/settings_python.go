@@ -29,8 +29,9 @@ func pythonSettings() settingDefs {
 		{"python.memory", sizeKind, "512MiB", "memory of the process of a session"},
 		{
 			"python.total_memory", sizeKind, "4GiB",
-			"maximum of `python.resident` times `python.memory`; values no worse than the three " +
-				"defaults are accepted too",
+			"maximum of the sessions with a process times `python.memory`: of `python.resident`, and of " +
+				"`python.pyodide.resident` if Pyodide is configured; values no worse than the defaults " +
+				"are accepted too",
 		},
 		{
 			"python.permissions.fs", choiceKind[string]("none", "read", "write"), "none",
