@@ -344,6 +344,17 @@ func TestConn_StdinBlocksUntilTheEnd(t *testing.T) {
 	}
 }
 
+// A worker whose stdin is closed takes no request and no interrupt, so it is killed.
+func TestConn_StdinIsClosed(t *testing.T) {
+	p := greeted(t)
+	_ = p.in.Close()
+	e := p.execute(Request{})
+	collect(e)
+	if _, err := e.Reply(); !errors.Is(err, errWorkerEnded) {
+		t.Fatal(err)
+	}
+}
+
 // Calls of the code go to the broker of the runtime and come back, and the files that changed are
 // one stream (PY-11).
 func TestConn_CallsAndFiles(t *testing.T) {
