@@ -24,8 +24,8 @@ have its SHA-256. Files that are there and right are kept, and nothing is downlo
 all are. After an interruption, run it again: it goes on where it was.
 
 With --from nothing is downloaded. DIR has the packages as "npm pack" makes them, or
-an asset folder of another machine, or node_modules; and wheels, which Python then
-imports: those of this Pyodide release, and wheels for any platform.
+an asset folder of another machine, or node_modules; and wheels of this Pyodide release
+or for any platform, which are checked and kept. Sessions cannot import them yet.
 
 No daemon is needed. One that runs uses the files from the next session on.`,
 		Example: "  dray python fetch\n  dray python fetch --from ~/Downloads/pyodide",
@@ -126,9 +126,6 @@ func newFetchReport(found assets.Fetched, cfg *config.Config) fetchReport {
 	if cfg.Python.Runtime != config.PythonPyodide {
 		r.Next = append(r.Next, "use it: dray python --runtime pyodide -c 'print(1 + 1)', or set "+
 			"python.runtime to pyodide")
-	}
-	if len(r.Wheels) == 0 {
-		r.Next = append(r.Next, "for numpy and others, bring their wheels: dray python fetch --from DIR")
 	}
 	return r
 }
