@@ -333,3 +333,14 @@ for name in os.listdir('/proc'):
 		t.Errorf("left is %q, want %s; %s", left.Stdout, early, left.Describe())
 	}
 }
+
+// A session in which code has replaced what every call needs says how to go on (PY-28).
+func TestContainerBrokenSession(t *testing.T) {
+	w := newHostHarness(t).Start(t, nil)
+	w.Code(t, "import os; os.chdir = None")
+	got := w.Code(t, "1")
+	if want := "RuntimeError: earlier code has broken the session, reset it: TypeError"; got.Code != 1 ||
+		!strings.HasPrefix(got.Message(), want) {
+		t.Errorf("got %s", got.Describe())
+	}
+}

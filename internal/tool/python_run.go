@@ -329,7 +329,8 @@ func withMessage(e *dray.Error, message string) *dray.Error {
 }
 
 // warnLost warns that the session has lost its state, because its process was killed. Otherwise
-// processes that the code has started belong to the session and may still run.
+// those of earlier calls still run, and the end of those that the code has started is not proven:
+// the keeper that kills them is a process of the same user.
 func (c *pythonCall) warnLost(res *dray.Result) {
 	st, err := c.sessions.Status(c.key)
 	if err == nil && st.StateLost {

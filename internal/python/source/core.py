@@ -72,6 +72,7 @@ class Session:
         self.main = _new_main()
         self.path = list(sys.path)
         self.environ = _environ()
+        self.objects = sys.path, sys.modules, os.environ
         self.limit = sys.getrecursionlimit()
 
     async def run(self, request):
@@ -131,7 +132,7 @@ class Session:
     def leave(self):
         """Restores what a request may have changed."""
         for restore in (
-            sys.settrace, sys.setprofile, self.restore_streams, self.restore_modules,
+            _settrace, _setprofile, self.restore_streams, self.restore_modules,
             self.restore_process,
         ):
             try:
@@ -148,6 +149,7 @@ class Session:
         sys.stderr.flush()
 
     def restore_modules(self, _):
+        sys.path, sys.modules, os.environ = self.objects
         sys.modules["__main__"] = self.main
         sys.path[:] = self.path
         sys.argv = [""]
@@ -176,7 +178,7 @@ class _Run:
         # two of these lines leaves by the outer handler.
         try:
             try:
-                names = self.session.enter(self.request)
+                names = self.enter()
                 self.runtime.arm()
                 try:
                     code, wanted = self.prepare(names)
@@ -202,6 +204,15 @@ class _Run:
                 self.refuse(err.__cause__)
             else:
                 self.fail(err)
+
+    def enter(self):
+        try:
+            return self.session.enter(self.request)
+        except (Refusal, KeyboardInterrupt):
+            raise
+        except BaseException as err:  # user code has replaced what enter calls, as os.chdir
+            raise RuntimeError("earlier code has broken the session, reset it: %s" % (
+                _last_line(err))) from None
 
     def prepare(self, names):
         """Returns the code to run, None for a module, and whether it has a value."""
@@ -404,6 +415,7 @@ def _environ():
 
 
 _builtins = sys.modules["builtins"]
+_settrace, _setprofile = sys.settrace, sys.setprofile
 _MAIN = {"__name__": "__main__", "__doc__": None, "__package__": None, "__loader__": None,
          "__spec__": None}
 
