@@ -1,6 +1,7 @@
 package python_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // newHostHarness returns the runtime container in an environment of the host, with the machine's
-// own CPython.
+// own CPython. DRAY_TEST_PYTHON names another one, by its absolute path.
 func newHostHarness(t testing.TB) pythontest.Harness {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -26,6 +27,7 @@ func newHostHarness(t testing.TB) pythontest.Harness {
 	t.Cleanup(func() { _ = h.Close() })
 	return pythontest.Harness{
 		Runtime: newContainer(t), Environment: h.Environment(dir), Dir: dir,
+		Executable: os.Getenv("DRAY_TEST_PYTHON"),
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 func newPyodideHarness(t testing.TB) pythontest.Harness {
 	t.Helper()
 	h := newHostHarness(t)
-	h.Runtime = python.NewPyodide(newPyodideConfig(t))
+	h.Runtime, h.NoFiles = python.NewPyodide(newPyodideConfig(t)), true
 	return h
 }
 
@@ -34,6 +34,9 @@ func newPyodideConfig(t testing.TB) python.PyodideConfig {
 		Dir:    t.TempDir(), Log: zaptest.NewLogger(t),
 	}
 }
+
+// The runtime pyodide passes the contract suite (PY-01).
+func TestContract_Pyodide(t *testing.T) { pythontest.Run(t, newPyodideHarness(t)) }
 
 // TestPyodide runs code in one runtime, so that one memory snapshot serves all (PY-02, PY-09).
 func TestPyodide(t *testing.T) {

@@ -21,6 +21,10 @@ type Harness struct {
 	Environment dray.Environment
 	// Dir is a directory in the environment that its user may write to. Its content may be lost.
 	Dir string
+	// NoFiles says that code sees no file of Dir, and has a file system of its own.
+	NoFiles bool
+	// Executable is the interpreter to test; empty for the runtime's own.
+	Executable string
 }
 
 // replyTimeout bounds the wait for one reply. It is far beyond what any request takes.
@@ -43,7 +47,9 @@ type Worker struct {
 // Start starts a worker that ends with the test.
 func (h Harness) Start(t testing.TB, change func(*python.WorkerSpec)) Worker {
 	t.Helper()
-	spec := python.WorkerSpec{Environment: h.Environment, Generation: 3}
+	spec := python.WorkerSpec{
+		Environment: h.Environment, Generation: 3, Executable: h.Executable,
+	}
 	if change != nil {
 		change(&spec)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/python"
 )
 
@@ -45,6 +46,10 @@ func (h Harness) write(t *testing.T, name, content string) string {
 // The command surface of python (PY-13).
 func testCommands(t *testing.T, h Harness) {
 	w := h.Start(t, nil)
+	t.Run("module", func(t *testing.T) { testModule(t, w) })
+	in(value("import sys; sys.argv", `["-","a"]`), func(r *python.Request) {
+		r.Name, r.Argv = "<stdin>", []string{"a"}
+	}).test(t, w)
 	script := h.write(t, "script.py", "import sys\nprint(__name__, __file__, sys.argv)\nmade = sys.path[0]\nmade")
 	failing := h.write(t, "failing.py", "def f():\n    raise KeyError('deep')\n\n\nf()\n")
 	guarded := h.write(t, "guarded.py", "if __name__ == '__main__':\n    print('main')\n")
@@ -52,6 +57,13 @@ func testCommands(t *testing.T, h Harness) {
 	h.write(t, "helper_of_script.py", "answer = 42\n")
 	importing := h.write(t, "importing.py", "import helper_of_script\nhelper_of_script.answer")
 	quoted := fmt.Sprintf("%q", h.Dir)
+	if h.NoFiles { // it has none of these files, so each is a missing one
+		step{
+			request: python.Request{File: script}, code: 2, message: "can't open file '" + script,
+			errorCode: "not_found",
+		}.test(t, w)
+		return
+	}
 	for _, c := range []struct {
 		name string
 		step step
@@ -74,15 +86,11 @@ func testCommands(t *testing.T, h Harness) {
 			request: python.Request{File: path.Join(h.Dir, "absent.py")}, code: 2,
 			message: "can't open file '" + path.Join(h.Dir, "absent.py") + "': [Errno ", errorCode: "not_found",
 		}},
-		{"stdin as a file", in(value("import sys; sys.argv", `["-","a"]`), func(r *python.Request) {
-			r.Name, r.Argv = "<stdin>", []string{"a"}
-		})},
 		{"import from cwd", value("import helper_of_script as h; h.answer", "42")},
 		{"no module of the missing file", value("'made' in globals()", "true")},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.step.test(t, w) })
 	}
-	t.Run("module", func(t *testing.T) { testModule(t, w) })
 }
 
 func failingStep(code, message string) step { return failing(code, message) }
@@ -112,6 +120,13 @@ func testModule(t *testing.T, w Worker) {
 func testFiles(t *testing.T, h Harness) {
 	w := h.Start(t, nil)
 	h.write(t, "in.csv", "a,b\n1,2\n")
+	if h.NoFiles {
+		failing("open('in.csv')", "FileNotFoundError").test(t, w)
+		return
+	}
+	wants(in(failing("1", ""), func(r *python.Request) { r.Cwd = "/no/such/directory" }), func(s *step) {
+		s.errorCode = "bad_cwd"
+	}).test(t, w)
 	value("import csv; [row for row in csv.DictReader(open('in.csv'))]", `[{"a":"1","b":"2"}]`).test(t, w)
 	code("open('out.txt', 'w').write('made')").test(t, w)
 	value("open('out.txt').read()", `"made"`).test(t, w)
@@ -274,7 +289,7 @@ func testLimits(t *testing.T, h Harness) {
 		})
 	}
 	if caps.CPULimit {
-		t.Run("cpu", func(t *testing.T) { testCPULimit(t, h.Start(t, nil)) })
+		t.Run("cpu", func(t *testing.T) { testCPULimit(t, h) })
 	}
 	t.Run("usage", func(t *testing.T) {
 		got := h.Start(t, nil).Code(t, "sum(range(200000))")
@@ -284,30 +299,30 @@ func testLimits(t *testing.T, h Harness) {
 	})
 }
 
-func testCPULimit(t *testing.T, w Worker) {
-	limited := func(code string) Outcome {
-		got := w.Run(t, python.Request{Code: code, CPU: 300 * time.Millisecond})
-		if got.Err != nil {
-			t.Fatalf("%q: %v", code, got.Err)
-		}
-		return got
+func testCPULimit(t *testing.T, h Harness) {
+	const budget = 300 * time.Millisecond
+	for _, c := range []struct {
+		name, code string
+		expires    bool
+	}{
+		{"loop", "print('begun', flush=True)\nwhile True: pass", true},
+		{"swallowed interrupts", "print('begun', flush=True)\nwhile True:\n  try:\n    for i in range(10**9): x = i\n  except BaseException: pass", true},
+		{"sum that checks no interrupt", "print('begun', flush=True)\nsum(range(10**12))", true},
+		{"short", "print('begun')", false},
+		{"sleep", "print('begun')\nimport time; time.sleep(0.6)", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := h.Start(t, nil)
+			got := w.Run(t, python.Request{Code: c.code, CPU: budget})
+			if got.Err != nil || got.Stdout != "begun\n" || got.OK == c.expires {
+				t.Errorf("got %s, %v", got.Describe(), got.Err)
+			}
+			if c.expires && (got.Code != 124 || got.Message() != "CPU time limit exceeded") {
+				t.Errorf("got %s", got.Describe())
+			}
+			value("1+1", "2").test(t, h.Start(t, nil))
+		})
 	}
-	code("kept = 1").test(t, w)
-	if got := limited("while True: pass"); got.Code != 124 || got.Message() != "CPU time limit exceeded" {
-		t.Errorf("got %s", got.Describe())
-	}
-	value("kept", "1").test(t, w)
-	if got := limited("1"); !got.OK {
-		t.Errorf("a short request: %s", got.Describe())
-	}
-	if got := limited("import time; time.sleep(0.6)"); !got.OK {
-		t.Errorf("a request that sleeps: %s", got.Describe())
-	}
-	got := limited("print('begun', flush=True)\nwhile True:\n  try:\n    for i in range(10**9): x = i\n  except BaseException: pass")
-	if got.Code != 124 || got.Message() != "CPU time limit exceeded" || got.Stdout != "begun\n" {
-		t.Errorf("a request that swallows interrupts: %s", got.Describe())
-	}
-	<-w.Done()
 }
 
 // Kill ends a worker with its request. A worker that ends by itself ends its request without a
@@ -342,4 +357,27 @@ func testEnds(t *testing.T, h Harness) {
 		_ = r.Stdin().Close()
 		r.End(t)
 	})
+}
+
+// 100,000 nested lists have the depth of a value, or end the session with limit_exceeded where the
+// stack of the interpreter is too small for them (PY-05).
+func testNested(t *testing.T, h Harness) {
+	w := h.Start(t, nil)
+	for _, code := range []string{
+		"x = []\nfor i in range(100000): x = [x]\nx", "{1: x}", "len(str(x))", "x = None", "2",
+	} {
+		got := w.Run(t, python.Request{Code: code})
+		switch {
+		case got.Err != nil:
+			t.Fatalf("%q: no reply: %v", code, got.Err)
+		case got.Error != nil && got.Error.Code == string(dray.CodeLimitExceeded):
+			return // the session has ended, and says why
+		case code == "len(str(x))":
+			if !strings.HasPrefix(got.Message(), "RecursionError") {
+				t.Errorf("%q: got %.500s", code, got.Describe())
+			}
+		case !got.OK:
+			t.Errorf("%q: got %.500s", code, got.Describe())
+		}
+	}
 }

@@ -17,6 +17,7 @@ func Run(t *testing.T, h Harness) {
 	}{
 		{"Hello", testHello},
 		{"Values", table(valueCases)},
+		{"Nested", testNested},
 		{"Adapters", table(adapterCases)},
 		{"Lies", table(lyingCases)},
 		{"Errors", table(errorCases)},
@@ -190,7 +191,7 @@ func testCapabilities(t *testing.T, h Harness) {
 	if !caps.Permissions {
 		t.Run("permissions", func(t *testing.T) {
 			_, err := h.Runtime.Start(t.Context(), python.WorkerSpec{
-				Environment: h.Environment, Generation: 1, Permissions: &python.Permissions{FS: "none"},
+				Environment: h.Environment, Generation: 1, Permissions: &python.Permissions{FS: "read"},
 			})
 			isUnsupported(t, err)
 		})

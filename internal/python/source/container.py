@@ -671,16 +671,7 @@ class Worker:
 
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
-        loop = self.loop
-        task = loop.create_task(coroutine)
-        try:
-            return loop.run_until_complete(task)
-        finally:
-            left = asyncio.all_tasks(loop)
-            for one in left:
-                one.cancel()
-            if left:
-                loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        return _dray_core.run_to_end(self.loop, coroutine)
 
 
 def ignore(number, frame):

@@ -54,7 +54,7 @@ class Sources:
     def add(self, name, text):
         self.count += 1
         name = name or "<code>"
-        if name in linecache.cache:  # functions of an earlier call have it
+        if name in self.names:  # functions of an earlier call have it
             name = name[:-1] + " %d>" % self.count if name.endswith(">") else name
         linecache.cache[name] = len(text), None, text.splitlines(True), name
         self.names.append(name)
@@ -297,6 +297,21 @@ class _Run:
         if self.error:
             parts.append('"error":' + _encode(self.error))
         return "{%s}" % ",".join(parts + ['"usage":' + usage])
+
+
+def run_to_end(loop, coroutine):
+    """Runs a coroutine and returns its result. The tasks that it leaves are cancelled."""
+    import asyncio
+
+    task = loop.create_task(coroutine)
+    try:
+        return loop.run_until_complete(task)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for one in left:
+            one.cancel()
+        if left:
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
 
 def _compile(source, name):
