@@ -111,8 +111,8 @@ func (o PythonOptions) checkKind(in pythonInput, kind dray.EnvironmentKind) erro
 	}
 	return dray.Errorf(dray.CodeUnsupported,
 		"the Python runtime %s needs a container, and the route of the call is the host", runtime).
-		WithHint("name a container, or a workspace with a devcontainer; " +
-			"dray route explain python shows the rules")
+		WithHint("name a container, or a workspace with a devcontainer, or use the runtime %s; "+
+			"dray route explain python shows the rules", python.RuntimePyodide)
 }
 
 func (c *pythonCall) checkSupport() error {
