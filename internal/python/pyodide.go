@@ -136,7 +136,7 @@ func (p *Pyodide) spec(found assets.Assets, opts runnerOptions) (process.Spec, e
 	if err != nil {
 		return process.Spec{}, err
 	}
-	flags := "--v8-flags=--stack-size=" + strconv.Itoa(v8Stack)
+	flags := "--v8-flags=--expose-gc,--stack-size=" + strconv.Itoa(v8Stack)
 	if opts.Lockdown {
 		flags += ",--disallow-code-generation-from-strings"
 	}

@@ -294,6 +294,9 @@ async function load() {
     _makeSnapshot: options.mode === "make",
     _loadSnapshot: options.snapshot ? readFileSync(options.folder + "/snapshot.bin") : undefined,
   });
+  // Pyodide would keep the snapshot and the program as long as it lives.
+  python._api.config._loadSnapshot = undefined;
+  python._module.instantiateWasm = undefined;
   if (!options.snapshot) {
     for (const name of ["values", "core", "pyodide"]) {
       python.globals.set("_dray_source", text(name + ".py"));
@@ -454,10 +457,12 @@ async function main() {
   const [hello, execute] = python.pyimport("_dray_pyodide").start({
     locked: options.lockdown, sleep, memory: () => python._module.HEAP8.length,
   });
+  const collect = G.gc;
   if (options.lockdown) {
     lockDown();
     await selfTest();
   }
+  collect?.(); // the snapshot and the program were read into memory
   send("H", "H", encode(hello));
   await serve(execute);
 }
