@@ -413,7 +413,8 @@ func TestPrepareProbe(t *testing.T) {
 		t.Errorf("%+v, %v", system, err)
 	}
 	c.shell(t, "vscode", `python3 -m venv --without-pip --system-site-packages /tmp/venv`)
-	c.shell(t, "root", `mkdir -p /usr/local/lib/python3.11/dist-packages/global_one-1.dist-info`)
+	c.shell(t, "root", `cd "$(python3 -c 'import site; print(site.getsitepackages()[0])')" && `+
+		`mkdir global_one-1.dist-info`)
 	venv, err := b.probe(t.Context(), "/tmp/venv/bin/python")
 	if err != nil || venv.Prefix != "/tmp/venv" || venv.Installed["global-one"] != "1" {
 		t.Errorf("%+v, %v", venv, err)
