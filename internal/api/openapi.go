@@ -189,7 +189,8 @@ func (o *operation) returns(status int, what string, v any) *operation {
 // returnsPage adds the parameters and the response of a list with pages.
 func (o *operation) returnsPage(v any) *operation {
 	return o.number("limit", "1 to 1000; default 50.", 1, audit.MaxLimit).
-		query(cursorParam, "The next_cursor of the previous page; empty for the first one.").returns(200, "A page.", v)
+		query(cursorParam, "The next_cursor of the previous page; empty for the first one.").
+		returns(200, "A page.", v)
 }
 
 // streams adds that the response 200 may be a stream of events, each of which has the schema.

@@ -42,7 +42,10 @@ call when it ends, also after a restart of the daemon, until it is interrupted.`
 		case *limit < 0 || *limit > audit.MaxLimit:
 			return usagef("--limit %d is not between 0 and %d", *limit, audit.MaxLimit)
 		}
-		t := tail{app: a, query: query, table: a.table(callColumns...), printed: map[string]bool{}}
+		t := tail{
+			app: a, query: query, printed: map[string]bool{},
+			table: a.table(callColumns...).leaveOut(spareCallColumns...),
+		}
 		return a.withClient(func(c *client.Client) error {
 			if *follow {
 				return t.follow(ctx, c, *limit)
