@@ -22,7 +22,7 @@ func (a *app) onDaemon(cmd *cobra.Command,
 ) *cobra.Command {
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
-		return a.withRunningDaemon(func(c *client.Client) error { return do(ctx, c, args) })
+		return a.withRunningDaemon(ctx, func(c *client.Client) error { return do(ctx, c, args) })
 	})
 	return cmd
 }
