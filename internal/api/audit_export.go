@@ -45,8 +45,12 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	e := &exporter{query: q}
+	after, err := parseAfter(r)
+	if err != nil {
+		return err
+	}
 	if follow == "1" {
-		return h.follow(w, r, e)
+		return h.follow(w, r, e, after)
 	}
 	e.out.w, e.out.format = w, mediaNDJSON
 	if format == "csv" {
@@ -69,13 +73,14 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 const seqHeader = "Dray-Audit-Seq"
 
 // follow responds with calls as they end, until the client disconnects or the server shuts down.
-func (h *lists) follow(w http.ResponseWriter, r *http.Request, e *exporter) error {
-	after, err := parseAfter(r)
-	if err == nil && after == 0 && !r.URL.Query().Has("after") {
-		after, err = h.audit.LastSeq(r.Context())
-	}
-	if err != nil {
-		return err
+func (h *lists) follow(
+	w http.ResponseWriter, r *http.Request, e *exporter, after int64,
+) error {
+	if after == 0 && !r.URL.Query().Has("after") {
+		var err error
+		if after, err = h.audit.LastSeq(r.Context()); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

@@ -311,11 +311,23 @@ var refusals = []refused{
 	get("wait_ms of years", "/v1/invocations/"+someID+"?wait_ms=99999999999999"),
 	get("wait_ms for tools", "/v1/tools?wait_ms=1"),
 	get("after", "/v1/invocations/"+someID+"/events?after=x"),
+	get("after beyond 2^53", "/v1/invocations/"+someID+"/events?after=9007199254740992"),
+	get("after of an export", "/v1/audit/export?after=-1"),
 	get("old", "/v1/audit/checkpoint?old=x"),
 	get("parameter of workspaces", "/v1/workspaces?all=1"),
 	{
 		"Last-Event-ID", "GET", "/v1/invocations/" + someID + "/events", "",
 		[]string{"Last-Event-ID: -3"},
+		400, dray.CodeInvalidRequest, "", "",
+	},
+	{
+		"after beside Last-Event-ID", "GET", "/v1/invocations/" + someID + "/events?after=-1", "",
+		[]string{"Last-Event-ID: 3"},
+		400, dray.CodeInvalidRequest, "", "",
+	},
+	{
+		"empty Last-Event-ID", "GET", "/v1/invocations/" + someID + "/events", "",
+		[]string{"Last-Event-ID: "},
 		400, dray.CodeInvalidRequest, "", "",
 	},
 	{
