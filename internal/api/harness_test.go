@@ -369,6 +369,9 @@ func (p *fakeDeps) Reload(context.Context, string) (api.Reload, error) {
 
 // Prune implements [api.Daemon].
 func (p *fakeDeps) Prune(_ context.Context, opts audit.PruneOptions) (audit.PruneReport, error) {
+	if opts.Progress != nil {
+		opts.Progress(audit.Pruning{Calls: 2, Events: 5})
+	}
 	return audit.PruneReport{Pruning: audit.Pruning{Before: opts.Before, Principal: opts.Principal}}, nil
 }
 

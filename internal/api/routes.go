@@ -251,7 +251,7 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		op("POST /v1/audit/prune", "prune-audit-log", about.prune, "Remove expired records of the audit "+
 			"log. The hashes of their events stay. Only for root and the daemon's user.").
 			accepts(pruneRequest{}).
-			returns(200, "What was removed, or would be.", audit.PruneReport{}),
+			returns(200, "What was removed, or would be.", audit.PruneReport{}).streams(),
 		op("GET /healthz", "health", about.health,
 			"Check that the process runs, and what prevents calls.").
 			returns(200, "It runs: ok or degraded.", stateReply{}),

@@ -44,7 +44,9 @@ smaller: new records use the space. Only root and the daemon's user may prune.`,
 			return err
 		}
 		return a.withClient(func(c *client.Client) error {
-			reply, err := c.Prune(ctx, req)
+			p := newProgress(a.err, progressDelay)
+			reply, err := c.Prune(ctx, req, p.note)
+			p.clear()
 			return printReply(a, reply, err, func(p client.Pruned) error {
 				return a.printPruned(p, dryRun)
 			})

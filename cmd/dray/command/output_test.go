@@ -108,6 +108,27 @@ func TestProgress_Count(t *testing.T) {
 	})
 }
 
+// An export shows on a terminal how much was read (AU-08).
+func TestProgress_Export(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := newProgress(&out, time.Second)
+		p.terminal = true
+		in := &watchedReader{r: strings.NewReader(strings.Repeat("one\ntwo\n", 3)), progress: p}
+		buf := make([]byte, 8)
+		for range 3 {
+			if _, err := in.Read(buf); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(600 * time.Millisecond)
+		}
+		p.clear()
+		if want := "dray: export: 6 lines, 0.0 MB\r\x1b[K"; out.String() != want {
+			t.Errorf("got %q, want %q", out.String(), want)
+		}
+	})
+}
+
 func TestProgress_LongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
