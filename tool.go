@@ -47,7 +47,8 @@ type Tool struct {
 	// details, each with a JSON pointer that begins with /input.
 	CheckInput func(input json.RawMessage) error
 	// SecretFields returns the JSON pointers of the values in an input that the schema marks as secret
-	// (writeOnly, x-secret). Nil if it marks none.
+	// (writeOnly, x-secret), with SecretName before those of members whose name is one. Nil if it
+	// marks none.
 	SecretFields func(input json.RawMessage) []string
 	// Run executes a call in call.Environment.
 	Run ExecutorFunc
@@ -137,3 +138,6 @@ func (r Requirement) String() string {
 		return "no environment"
 	}
 }
+
+// SecretName precedes the JSON pointer of a member whose name is a secret, not its value.
+const SecretName = "name:"

@@ -57,7 +57,8 @@ func TestPruneReportsProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 1 || told[0].Events != progressBatches*pruneBatch || report.Events != told[0].Events+2 {
+	if len(told) != 1 || told[0].Events != progressBatches*pruneBatch ||
+		report.Events != told[0].Events+2 {
 		t.Errorf("told %+v of %+v", told, report)
 	}
 }

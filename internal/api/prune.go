@@ -26,16 +26,17 @@ func (h *info) prune(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	opts := audit.PruneOptions{Before: req.Before, DryRun: req.DryRun, Principal: caller}
+	ctx := r.Context()
 	if format := responseFormat(r, mediaJSON); format != mediaJSON {
 		return streamAction(w, r, format, func(progress progressFunc) (actionEnd, error) {
 			opts.Progress = func(p audit.Pruning) {
 				progress("prune", fmt.Sprintf("%d calls, %d events", p.Calls, p.Events))
 			}
-			report, err := h.server.cfg.Daemon.Prune(r.Context(), opts)
+			report, err := h.server.cfg.Daemon.Prune(ctx, opts)
 			return actionEnd{Pruned: &report}, err
 		})
 	}
-	report, err := h.server.cfg.Daemon.Prune(r.Context(), opts)
+	report, err := h.server.cfg.Daemon.Prune(ctx, opts)
 	if err != nil {
 		return err
 	}
