@@ -63,7 +63,9 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 		err = e.end()
 	}
 	if err != nil && e.out.headersSent {
-		h.log.Warn("export ended early", zap.Error(err))
+		if !e.out.clientGone {
+			h.log.Warn("export ended early", zap.Error(err))
+		}
 		panic(http.ErrAbortHandler)
 	}
 	return err
@@ -91,7 +93,8 @@ func (h *lists) follow(
 	if err := e.Waiting(); err != nil { // the header is needed at once
 		return nil // the client has disconnected
 	}
-	if err := h.audit.Follow(ctx, e.query.Query, after, e); err != nil && ctx.Err() == nil {
+	err := h.audit.Follow(ctx, e.query.Query, after, e)
+	if err != nil && ctx.Err() == nil && !e.out.clientGone {
 		h.log.Warn("following the audit log ended early", zap.Error(err))
 		panic(http.ErrAbortHandler)
 	}

@@ -122,7 +122,9 @@ type streamWriter struct {
 	w           http.ResponseWriter
 	format      string
 	headersSent bool
-	buf         []byte
+	// clientGone is set when a write failed: the client has disconnected.
+	clientGone bool
+	buf        []byte
 }
 
 func (o *streamWriter) add(ev eventlog.Event) error {
@@ -151,10 +153,11 @@ func (o *streamWriter) flush() error {
 	}
 	_, err := o.w.Write(o.buf)
 	o.buf = o.buf[:0]
-	if err != nil {
-		return err
+	if err == nil {
+		err = http.NewResponseController(o.w).Flush()
 	}
-	return http.NewResponseController(o.w).Flush()
+	o.clientGone = err != nil
+	return err
 }
 
 // end ends a stream with the error of its reader.
