@@ -38,8 +38,12 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 	if follow == "1" && format == "csv" {
 		v.Add("format", "calls are followed as jsonl only")
 	}
-	if follow == "1" && q.Status == dray.StatusRunning {
-		v.Add("status", "calls are followed when they end")
+	begun := validate.OneOf(&v, "begun", r.URL.Query().Get("begun"), "0", "1")
+	if begun == "1" && follow != "1" {
+		v.Add("begun", "it needs follow=1")
+	}
+	if follow == "1" && begun != "1" && q.Status == dray.StatusRunning {
+		v.Add("status", "calls are followed when they end, unless begun=1 is given")
 	}
 	if err := v.ParamErr(); err != nil {
 		return err
@@ -50,7 +54,7 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if follow == "1" {
-		return h.follow(w, r, e, after)
+		return h.follow(w, r, e, audit.FollowQuery{Query: q.Query, After: after, Begun: begun == "1"})
 	}
 	e.out.w, e.out.format = w, mediaNDJSON
 	if format == "csv" {
@@ -74,13 +78,13 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 // seqHeader is the number of the event after which calls are followed.
 const seqHeader = "Dray-Audit-Seq"
 
-// follow responds with calls as they end, until the client disconnects or the server shuts down.
-func (h *lists) follow(
-	w http.ResponseWriter, r *http.Request, e *exporter, after int64,
+// follow responds with calls as they end, or begin and end, until the client disconnects or the
+// server shuts down.
+func (h *lists) follow(w http.ResponseWriter, r *http.Request, e *exporter, q audit.FollowQuery,
 ) error {
-	if after == 0 && !r.URL.Query().Has("after") {
+	if q.After == 0 && !r.URL.Query().Has("after") {
 		var err error
-		if after, err = h.audit.LastSeq(r.Context()); err != nil {
+		if q.After, err = h.audit.LastSeq(r.Context()); err != nil {
 			return err
 		}
 	}
@@ -88,12 +92,12 @@ func (h *lists) follow(
 	defer cancel()
 	//nolint:contextcheck // the end of the server ends it too
 	defer context.AfterFunc(h.following, cancel)()
-	w.Header().Set(seqHeader, strconv.FormatInt(after, 10))
+	w.Header().Set(seqHeader, strconv.FormatInt(q.After, 10))
 	e.out.w, e.out.format = w, mediaNDJSON
 	if err := e.Waiting(); err != nil { // the header is needed at once
 		return nil // the client has disconnected
 	}
-	err := h.audit.Follow(ctx, e.query.Query, after, e)
+	err := h.audit.Follow(ctx, q, e)
 	if err != nil && ctx.Err() == nil && !e.out.clientGone {
 		h.log.Warn("following the audit log ended early", zap.Error(err))
 		panic(http.ErrAbortHandler)
@@ -101,8 +105,8 @@ func (h *lists) follow(
 	return nil
 }
 
-// Ended writes a call that has ended.
-func (e *exporter) Ended(seq int64, rec dray.Record) error {
+// Followed writes a call that has begun or ended.
+func (e *exporter) Followed(seq int64, rec dray.Record) error {
 	return e.line(struct {
 		Seq int64 `json:"seq"`
 		dray.Record

@@ -106,6 +106,17 @@ func TestFollowedCalls(t *testing.T) {
 		resp.Header.Get("Dray-Audit-Seq") != "41" {
 		t.Errorf("%v %q %v", resp.Header, line, err)
 	}
+	if d.audit.begun {
+		t.Error("begins are followed unasked")
+	}
+	also, err := d.client.Do(d.request("GET", "/v1/audit/export?follow=1&begun=1&status=running", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer also.Body.Close()
+	if also.StatusCode != 200 || !d.audit.begun {
+		t.Errorf("with begins: %s", also.Status)
+	}
 	must(t, d.server.Shutdown(t.Context()))
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
 		t.Errorf("after the shutdown: %q %v", rest, err)

@@ -77,7 +77,8 @@ func (h *invocations) events(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxExact is the largest number, of an event or a byte, that JSON has exactly everywhere (RFC 7493).
+// maxExact is the largest number, of an event or a byte, that JSON has exactly everywhere
+// (RFC 7493).
 const maxExact = 1<<53 - 1
 
 // parseAfter returns the sequence number of the last event that the client has. The header takes

@@ -284,6 +284,7 @@ var refusals = []refused{
 	get("stats with a limit", "/v1/audit/stats?by=tool&limit=3"),
 	get("follow as CSV", "/v1/audit/export?follow=1&format=csv"),
 	get("follow running calls", "/v1/audit/export?follow=1&status=running"),
+	get("begins without follow", "/v1/audit/export?begun=1"),
 	get("follow after nothing", "/v1/audit/export?follow=1&after=x"),
 	get("export: format", "/v1/audit/export?format=xml"),
 	get("export: unknown filter", "/v1/audit/export?colour=red"),

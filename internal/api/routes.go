@@ -138,6 +138,7 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			number("limit", "At most this number of calls. Default: all.", 1, audit.MaxLimit).
 			number("follow", "1: the calls that end from now on, as JSON Lines without an end. Each has "+
 				"seq, the number of the event that ended it.", 0, 1).
+			number("begun", "1, with follow: calls also when they begin.", 0, 1).
 			number("after", "With follow: from the calls that ended after this event on.", 0, maxExact).
 			filters().
 			returns(200, "A call in each line.", nil).exports().
