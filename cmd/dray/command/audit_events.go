@@ -43,8 +43,8 @@ func (a *app) addEvent(t *table, e client.AuditEvent) {
 		cmp.Or(a.idCell(e.Invocation), "-"), eventSummary(e))
 }
 
-// eventSummary returns an event in one line; the JSON of its body if another version of dray wrote
-// it.
+// eventSummary returns an event in one line, of a call that began with its command; the JSON of its
+// body if another version of dray wrote it.
 func eventSummary(e client.AuditEvent) string {
 	if string(e.Body) == "null" {
 		return "(no body)"
@@ -52,6 +52,10 @@ func eventSummary(e client.AuditEvent) string {
 	body, err := audit.DecodeBody(e.Kind, json.RawMessage(e.Body))
 	if err != nil {
 		return string(e.Body)
+	}
+	var begin struct{ Input json.RawMessage }
+	if json.Unmarshal(e.Body, &begin) == nil && commandLine(begin.Input) != "-" {
+		return body.Summary() + ": " + commandLine(begin.Input)
 	}
 	return body.Summary()
 }
