@@ -30,6 +30,9 @@ func TestSummaryOfEnd(t *testing.T) {
 		"failed, exited 3": {
 			Reason: dray.ReasonExited, ExitCode: &three, Error: &dray.Error{Message: "oops"},
 		},
+		"failed, interrupted": {
+			Reason: dray.ReasonInterrupted, Error: dray.Errorf(dray.CodeInternal, "the daemon ended"),
+		},
 		"failed, denied": {Reason: dray.ReasonDenied, Error: dray.Errorf(dray.CodeDenied, "no")},
 		"failed, start_failed, bad_cwd": {
 			Reason: dray.ReasonStartFailed, Error: dray.Errorf(dray.CodeBadCwd, "no"),

@@ -114,7 +114,8 @@ func (b *endBody) Summary() string {
 	if b.ExitCode != nil {
 		text += fmt.Sprintf(" %d", *b.ExitCode)
 	}
-	if e := b.Error; e != nil && e.Code != "" && string(e.Code) != string(b.Reason) {
+	if e := b.Error; e != nil && e.Code != "" && string(e.Code) != string(b.Reason) &&
+		b.Reason != dray.ReasonInterrupted {
 		text += ", " + string(e.Code)
 	}
 	if n := len(b.Metadata.Retries); n > 0 {

@@ -142,14 +142,30 @@ func (a *app) parseTime(flag, s string) (time.Time, error) {
 	if ago, ok := parseAgo(s); ok {
 		return time.Now().Add(-ago), nil
 	}
+	if t, ok := a.parseDay(s); ok {
+		return t, nil
+	}
 	for _, layout := range timeLayouts {
 		if t, err := time.ParseInLocation(layout, s, a.zone()); err == nil {
 			return t, nil
 		}
 	}
 	return time.Time{}, usagef("invalid time %q for --%s", s, flag).
-		WithHint("use a duration such as 90m or 1d, or YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS in local time " +
-			"or with an offset")
+		WithHint("use a duration such as 90m or 1d, today, yesterday, or YYYY-MM-DD or " +
+			"YYYY-MM-DDTHH:MM:SS in local time or with an offset")
+}
+
+// parseDay returns the beginning of today or yesterday in the zone of the app.
+func (a *app) parseDay(s string) (time.Time, bool) {
+	year, month, day := time.Now().In(a.zone()).Date()
+	switch s {
+	case "today":
+	case "yesterday":
+		day--
+	default:
+		return time.Time{}, false
+	}
+	return time.Date(year, month, day, 0, 0, 0, 0, a.zone()), true
 }
 
 // parseAgo parses a duration that may begin with a number of weeks or days, such as 1d12h.
