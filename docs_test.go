@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/cmd/dray/command"
 	"github.com/dray-dev/dray/config"
 )
@@ -208,6 +210,18 @@ func TestReferenceIsComplete(t *testing.T) {
 		if found == 0 {
 			t.Errorf("%s does not match %s", tc.source, tc.pattern)
 		}
+	}
+}
+
+// Codes has every code, so that the filters of the audit log accept it.
+func TestCodesIsComplete(t *testing.T) {
+	code := regexp.MustCompile(`Code\w+ +Code = "(\w+)"`)
+	var want []string
+	for _, m := range code.FindAllStringSubmatch(read(t, "errors.go"), -1) {
+		want = append(want, m[1])
+	}
+	if got := fmt.Sprint(dray.Codes()); len(want) == 0 || got != fmt.Sprint(want) {
+		t.Errorf("Codes returns %s, want %v", got, want)
 	}
 }
 

@@ -59,6 +59,21 @@ const (
 	CodeUnsupported          Code = "unsupported"
 )
 
+// Codes returns all codes.
+func Codes() []Code {
+	return []Code{
+		CodeInvalidRequest, CodeInvalidInput, CodeUnauthorized, CodeDenied, CodeForbiddenHost,
+		CodeForbiddenOrigin, CodeUnknownTool, CodeNotFound, CodeMethodNotAllowed, CodeConflict,
+		CodeTooLarge, CodeUnsupportedMediaType, CodeSyncRefused, CodeRouteConflict,
+		CodeIdempotencyMismatch, CodeBusy, CodeBudgetExceeded, CodeInternal, CodeAuditUnavailable,
+		CodeShuttingDown, CodeContainerNotFound, CodeContainerUnavailable, CodeContainerFailed,
+		CodeWorkspaceNotFound, CodeNoDevcontainer, CodeWorkspaceUntrusted, CodeEngineUnavailable,
+		CodeHelperMissing, CodeExecutableNotFound, CodeNotExecutable, CodeBadCwd, CodeBadUser,
+		CodePathInvalid, CodePathTooDeep, CodeOutputInvalid, CodeApprovalRequired, CodeLimitExceeded,
+		CodeDiskFull, CodeAgentLost, CodeTransferFailed, CodeUnsupported,
+	}
+}
+
 // Error is an error that a caller sees. Message is what happened and Hint what to do next, for
 // people; Code is for programs. Code is empty only if the tool itself failed (a non-zero exit, a
 // signal, a timeout): then the reason of the result has the cause.

@@ -47,7 +47,8 @@ type Tool struct {
 	// details, each with a JSON pointer that begins with /input.
 	CheckInput func(input json.RawMessage) error
 	// SecretFields returns the JSON pointers of the values in an input that the schema marks as secret
-	// (writeOnly, x-secret). Nil if it marks none.
+	// (writeOnly, x-secret), with SecretName before those of members whose name is one. Nil if it
+	// marks none.
 	SecretFields func(input json.RawMessage) []string
 	// NeedsNoSlot reports whether a call with the given valid input ends at once, so that it neither
 	// waits for a slot nor counts as running: for instance an interrupt of a call that runs. Nil is
@@ -144,3 +145,6 @@ func (r Requirement) String() string {
 		return "no environment"
 	}
 }
+
+// SecretName precedes the JSON pointer of a member whose name is a secret, not its value.
+const SecretName = "name:"

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/dray-dev/dray"
 )
 
 // isJSON accepts exactly what encoding/json reads back, including duplicate names and lone
@@ -17,6 +19,28 @@ func TestIsJSONEqualsValid(t *testing.T) {
 	} {
 		if got, want := isJSON(json.RawMessage(text)), json.Valid([]byte(text)); got != want {
 			t.Errorf("%.40q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// The line of an end names a code once, and none for a tool that failed by itself (AU-10).
+func TestSummaryOfEnd(t *testing.T) {
+	three := 3
+	for want, b := range map[string]endBody{
+		"failed, exited 3": {
+			Reason: dray.ReasonExited, ExitCode: &three, Error: &dray.Error{Message: "oops"},
+		},
+		"failed, interrupted": {
+			Reason: dray.ReasonInterrupted, Error: dray.Errorf(dray.CodeInternal, "the daemon ended"),
+		},
+		"failed, denied": {Reason: dray.ReasonDenied, Error: dray.Errorf(dray.CodeDenied, "no")},
+		"failed, start_failed, bad_cwd": {
+			Reason: dray.ReasonStartFailed, Error: dray.Errorf(dray.CodeBadCwd, "no"),
+		},
+	} {
+		b.Status = dray.StatusFailed
+		if got := b.Summary(); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -12,8 +12,9 @@ const followAtOnce = 1000
 
 // Follower receives the calls of Follow. An error of one of its methods ends Follow.
 type Follower interface {
-	// Ended receives a call that has ended. Seq is the number of the event that ended it.
-	Ended(seq int64, rec dray.Record) error
+	// Followed receives a call that has ended or, if asked for, begun. Seq is the number of the event
+	// that ended or began it.
+	Followed(seq int64, rec dray.Record) error
 	// Waiting is called before Follow blocks.
 	Waiting() error
 }
@@ -26,17 +27,27 @@ func (s *Store) LastSeq(ctx context.Context) (seq int64, err error) {
 	return seq, nil
 }
 
-// Follow passes on each call that a query selects and that an event after the given one ended, once
-// and in the order of these events, complete. It blocks for more until ctx ends. It ignores Sort,
-// Limit and Cursor. A call whose row cannot be read, or that retention removed, is left out.
-func (s *Store) Follow(ctx context.Context, q Query, after int64, to Follower) error {
+// FollowQuery selects the calls of Follow. It ignores Sort, Limit and Cursor.
+type FollowQuery struct {
+	Query
+	// After is the number of the event after which calls are followed.
+	After int64
+	// Begun also selects calls when they begin, unless they have ended since.
+	Begun bool
+}
+
+// Follow passes on each call that a query selects and that an event after q.After ended, once and
+// in the order of these events, complete. It blocks for more until ctx ends. A call whose row
+// cannot be read, or that retention removed, is left out.
+func (s *Store) Follow(ctx context.Context, q FollowQuery, to Follower) error {
+	after := q.After
 	for {
 		committed := s.writer.committed.wait() // before the query, so that nothing is missed
-		ended, next, err := s.endedAfter(ctx, q, after)
+		found, next, err := s.eventsAfter(ctx, q, after)
 		if err != nil {
 			return err
 		}
-		for _, p := range ended {
+		for _, p := range found {
 			rec, err := load(ctx, s.read, s.blobs, bySeq, p.minor)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -44,7 +55,7 @@ func (s *Store) Follow(ctx context.Context, q Query, after int64, to Follower) e
 			if err != nil {
 				continue
 			}
-			if err := to.Ended(p.major, rec); err != nil {
+			if err := to.Followed(p.major, rec); err != nil {
 				return err
 			}
 		}
@@ -63,32 +74,37 @@ func (s *Store) Follow(ctx context.Context, q Query, after int64, to Follower) e
 	}
 }
 
-// endedAfter returns the seqs of the end and the begin record of each call, and the last event that
-// was examined.
-func (s *Store) endedAfter(ctx context.Context, q Query, after int64) (
-	ended []position, next int64, err error,
+// eventsAfter returns the seqs of the event and of the begin record of each call, and the last
+// event that was examined.
+func (s *Store) eventsAfter(ctx context.Context, q FollowQuery, after int64) (
+	found []position, next int64, err error,
 ) {
 	last, err := s.LastSeq(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	next = min(last, after+followAtOnce)
-	ended, err = selectAll(ctx, s.read, q.ended(after, next), (*position).columns)
+	found, err = selectAll(ctx, s.read, q.events(after, next), (*position).columns)
 	if err != nil {
 		return nil, 0, unavailableError(s.path, "follow the audit log", err)
 	}
-	return ended, next, nil
+	return found, next, nil
 }
 
-// ended returns the query for the calls that the events between two ended.
-func (q Query) ended(after, last int64) selectQuery {
+// events returns the query for the calls that the events after one and up to another ended or, if
+// asked for, began.
+func (q FollowQuery) events(after, last int64) selectQuery {
+	about := "i.ended_seq = e.seq"
+	if q.Begun {
+		about = "(i.ended_seq = e.seq OR i.seq = e.seq AND i.ended_seq IS NULL)"
+	}
 	where := q.minDuration(q.timeRange(whereClause{})).and("e.seq > ? AND e.seq <= ?", after, last)
 	for _, f := range q.filters() {
 		where = where.and(f.sql, f.args...)
 	}
 	return selectQuery{
 		sql: "SELECT e.seq, i.seq FROM events e CROSS JOIN invocations i ON i.id = e.invocation AND " +
-			"i.ended_seq = e.seq LEFT JOIN events b ON b.seq = i.seq" + where.where() + " ORDER BY e.seq",
+			about + " LEFT JOIN events b ON b.seq = i.seq" + where.where() + " ORDER BY e.seq",
 		args: where.args,
 	}
 }

@@ -17,12 +17,16 @@ type following struct {
 	last    int64
 }
 
-func (f *following) Ended(seq int64, rec dray.Record) error {
+func (f *following) Followed(seq int64, rec dray.Record) error {
 	if seq <= f.last {
 		return errors.New("out of order")
 	}
 	f.last = seq
-	f.ended <- rec.ID
+	id := rec.ID
+	if rec.EndedAt == nil {
+		id = "begun " + id
+	}
+	f.ended <- id
 	return nil
 }
 
@@ -45,7 +49,7 @@ func TestFollow(t *testing.T) {
 	follow := func(s *Store) (stop func() error) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- s.Follow(ctx, Query{Tool: "exec"}, max(after, f.last), f) }()
+		go func() { done <- s.Follow(ctx, FollowQuery{Query: Query{Tool: "exec"}, After: max(after, f.last)}, f) }()
 		<-f.waiting
 		return func() error { cancel(); return <-done }
 	}
@@ -86,10 +90,35 @@ func TestFollow(t *testing.T) {
 	_ = stop()
 }
 
+// Calls are followed as they begin too, if asked for; of one that has ended only the end (AU-08).
+func TestFollowBegins(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	record(t, s, 0, newInvocation("shell"), exited(0))
+	ended := record(t, s, 1, newInvocation("exec"), exited(0))
+	inv := newInvocation("exec")
+	_, _, err := s.begin(t.Context(), dray.Call{Invocation: inv}, epoch)
+	must(t, err)
+	f := &following{ended: make(chan string), waiting: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- s.Follow(ctx, FollowQuery{Query: Query{Tool: "exec"}, Begun: true}, f)
+	}()
+	for _, want := range []string{ended, "begun " + inv.ID} {
+		if got := <-f.ended; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Follow returns %v", err)
+	}
+}
+
 // A follower reads the events after its own, and no others (AU-08).
 func TestFollowReadsNewEventsOnly(t *testing.T) {
 	s := open(t, options(t.TempDir()))
-	plan := queryPlan(t, s, Query{Tool: "x", Workspace: "y", Text: "z"}.ended(5, 9))
+	plan := queryPlan(t, s, FollowQuery{Query: Query{Tool: "x", Workspace: "y", Text: "z"}, Begun: true}.events(5, 9))
 	lines := strings.Split(plan, "\n")
 	if !strings.HasPrefix(lines[0], "SEARCH e USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)") ||
 		slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "SCAN i") }) ||

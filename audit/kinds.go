@@ -29,94 +29,59 @@ type Kind struct {
 	Body func() Body
 }
 
+// newKind returns the documentation of the kind of a body.
+func newKind(when string, body func() Body) Kind { return Kind{body().Kind(), when, body} }
+
 // Kinds returns all kinds of events, in the order of their documentation.
 func Kinds() []Kind {
 	return []Kind{
-		{
-			string(begun), "A call was accepted, before anything runs. The body has the members of the " +
-				"call as well, as `GET /v1/invocations/{id}` shows them. `route` has the routing decision " +
-				"with all candidates; no other event repeats it.", func() Body { return new(beginBody) },
-		},
-		{
-			string(ended), "A call has ended, before its result is returned. `metadata` has what became " +
-				"of it: `sync` and `changes` (files that dray changed, with SHA-256 before and after), " +
-				"`retries`, and `kill` with survivors and leftover processes.",
-			func() Body { return new(endBody) },
-		},
-		{
-			string(interrupted), "The daemon started and found a call without an end record. The body is " +
-				"that of `ended`, without a duration.", func() Body { return &endBody{kind: interrupted} },
-		},
-		{
-			"start", "The daemon has started and loaded its configuration, before it accepts connections.",
-			func() Body { return new(DaemonStarted) },
-		},
-		{
-			"stop", "The daemon is about to exit. A daemon that was killed has none.",
-			func() Body { return new(DaemonStopped) },
-		},
-		{
-			"reload", "A changed configuration was loaded, before it is applied.",
-			func() Body { return new(ConfigReloaded) },
-		},
-		{
-			"tool", "A tool was enabled or disabled, before that is applied.",
-			func() Body { return new(ToolChanged) },
-		},
-		{
-			"container", "The container of a workspace changed its state, by dray or by another program.",
-			func() Body { return new(ContainerChanged) },
-		},
-		{
-			"workspace", "Somebody asked to bring up, stop, rebuild or remove a workspace, before it is " +
-				"done; and again with `error` if that failed. A call that needs a container brings it up " +
-				"without this event: see `container`.", func() Body { return new(WorkspaceAction) },
-		},
-		{
-			"trust", "Somebody gave or revoked trust in a workspace, before it is stored; and again with " +
-				"`error` if it was refused.", func() Body { return new(TrustChanged) },
-		},
-		{
-			"registration", "Somebody gave a container a name or removed one, before it is stored; and " +
-				"again with `error` if that failed.", func() Body { return new(NameChanged) },
-		},
-		{
-			"breaker", "The circuit breaker of a container opened or closed. That it is half open follows " +
-				"from the time.", func() Body { return new(BreakerChanged) },
-		},
-		{
-			"operator", "Root or the daemon's user changed the call of another principal, before it takes " +
-				"effect. The event belongs to that call.", func() Body { return new(OperatorAct) },
-		},
-		{
-			"rejected", "Requests were refused before they became calls: responses with a status from " +
-				"400 to 499, and 503. One event counts those of a principal and a code in a minute; it is " +
-				"recorded at the end of the minute, or when the daemon stops. A crash loses the counts of " +
-				"the last minute.", func() Body { return new(RequestsRejected) },
-		},
-		{
-			"sync", "A sync of a call is about to change files of the sandbox root, before the first of " +
-				"them is changed. If the daemon is killed then, the next start finds here which were.",
-			func() Body { return new(SyncPlanned) },
-		},
-		{
-			"degraded", "The log can be written again after calls ran without committed records, with " +
-				"`audit.on_failure: degrade`. Their records are before this event, with the time at which " +
-				"they were committed as `at`; each has a warning in `metadata.warnings` of `ended`.",
-			func() Body { return new(RecordsDelayed) },
-		},
-		{
-			"disk", "The disk of the state directory became nearly full, or has space again.",
-			func() Body { return new(DiskChanged) },
-		},
-		{
-			"recovery", "The daemon started and found interrupted syncs in the sandbox root.",
-			func() Body { return new(SyncsRecovered) },
-		},
-		{
-			kindPruned, "Retention removed the bodies of events and the rows of their calls, in the same " +
-				"transaction.", func() Body { return new(Pruning) },
-		},
+		newKind("A call was accepted, before anything runs. The body has the members of the "+
+			"call as well, as `GET /v1/invocations/{id}` shows them. `route` has the routing decision "+
+			"with all candidates; no other event repeats it.", func() Body { return new(beginBody) }),
+		newKind("A call has ended, before its result is returned. `metadata` has what became "+
+			"of it: `sync` and `changes` (files that dray changed, with SHA-256 before and after), "+
+			"`retries`, and `kill` with survivors and leftover processes.",
+			func() Body { return new(endBody) }),
+		newKind("The daemon started and found a call without an end record. The body is "+
+			"that of `ended`, without a duration.", func() Body { return &endBody{kind: interrupted} }),
+		newKind("The daemon has started and loaded its configuration, before it accepts connections.",
+			func() Body { return new(DaemonStarted) }),
+		newKind("The daemon is about to exit. A daemon that was killed has none.",
+			func() Body { return new(DaemonStopped) }),
+		newKind("A changed configuration was loaded, before it is applied.",
+			func() Body { return new(ConfigReloaded) }),
+		newKind("A tool was enabled or disabled, before that is applied.",
+			func() Body { return new(ToolChanged) }),
+		newKind("The container of a workspace changed its state, by dray or by another program.",
+			func() Body { return new(ContainerChanged) }),
+		newKind("Somebody asked to bring up, stop, rebuild or remove a workspace, before it is "+
+			"done; and again with `error` if that failed. A call that needs a container brings it up "+
+			"without this event: see `container`.", func() Body { return new(WorkspaceAction) }),
+		newKind("Somebody gave or revoked trust in a workspace, before it is stored; and again with "+
+			"`error` if it was refused.", func() Body { return new(TrustChanged) }),
+		newKind("Somebody gave a container a name or removed one, before it is stored; and "+
+			"again with `error` if that failed.", func() Body { return new(NameChanged) }),
+		newKind("The circuit breaker of a container opened or closed. That it is half open follows "+
+			"from the time.", func() Body { return new(BreakerChanged) }),
+		newKind("Root or the daemon's user changed the call of another principal, before it takes "+
+			"effect. The event belongs to that call.", func() Body { return new(OperatorAct) }),
+		newKind("Requests were refused before they became calls: responses with a status from "+
+			"400 to 499, and 503. One event counts those of a principal and a code in a minute; it is "+
+			"recorded at the end of the minute, or when the daemon stops. A crash loses the counts of "+
+			"the last minute.", func() Body { return new(RequestsRejected) }),
+		newKind("A sync of a call is about to change files of the sandbox root, before the first of "+
+			"them is changed. If the daemon is killed then, the next start finds here which were.",
+			func() Body { return new(SyncPlanned) }),
+		newKind("The log can be written again after calls ran without committed records, with "+
+			"`audit.on_failure: degrade`. Their records are before this event, with the time at which "+
+			"they were committed as `at`; each has a warning in `metadata.warnings` of `ended`.",
+			func() Body { return new(RecordsDelayed) }),
+		newKind("The disk of the state directory became nearly full, or has space again.",
+			func() Body { return new(DiskChanged) }),
+		newKind("The daemon started and found interrupted syncs in the sandbox root.",
+			func() Body { return new(SyncsRecovered) }),
+		newKind("Retention removed the bodies of events and the rows of their calls, in the same "+
+			"transaction.", func() Body { return new(Pruning) }),
 	}
 }
 
@@ -137,10 +102,7 @@ func (*beginBody) Kind() string { return string(begun) }
 // Summary implements [Body].
 func (b *beginBody) Summary() string {
 	where := cmp.Or(b.Route.Container, b.Route.Workspace, string(b.Route.Environment))
-	if b.Route.Rule != "" {
-		where += " by " + b.Route.Rule
-	}
-	return strings.TrimSpace(b.Tool + " in " + cmp.Or(where, "no environment"))
+	return b.Tool + " in " + cmp.Or(where, "no environment")
 }
 
 // Kind implements [Body].
@@ -152,8 +114,9 @@ func (b *endBody) Summary() string {
 	if b.ExitCode != nil {
 		text += fmt.Sprintf(" %d", *b.ExitCode)
 	}
-	if b.Error != nil {
-		text += ", " + string(b.Error.Code)
+	if e := b.Error; e != nil && e.Code != "" && string(e.Code) != string(b.Reason) &&
+		b.Reason != dray.ReasonInterrupted {
+		text += ", " + string(e.Code)
 	}
 	if n := len(b.Metadata.Retries); n > 0 {
 		text += fmt.Sprintf(", %d retries", n)

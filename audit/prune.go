@@ -49,7 +49,12 @@ type PruneOptions struct {
 	Principal string
 	// DryRun only counts.
 	DryRun bool
+	// Progress, if set, is called now and then with what was removed so far.
+	Progress func(Pruning)
 }
+
+// progressBatches is the number of batches between two calls of Progress.
+const progressBatches = 10
 
 // PruneReport is what Prune did.
 type PruneReport struct {
@@ -96,7 +101,7 @@ func (s *Store) pruneEvents(ctx context.Context, opts PruneOptions, report *Prun
 	if err := s.read.QueryRowContext(ctx, lastPruned).Scan(&last); err != nil {
 		return fmt.Errorf("find what was removed before: %w", err)
 	}
-	for report.HeldBy == "" {
+	for n := 1; report.HeldBy == ""; n++ {
 		batch, err := s.findExpired(ctx, last, opts.Before)
 		if err != nil {
 			return err
@@ -112,6 +117,9 @@ func (s *Store) pruneEvents(ctx context.Context, opts PruneOptions, report *Prun
 			}
 		}
 		report.add(batch.Pruning)
+		if opts.Progress != nil && n%progressBatches == 0 {
+			opts.Progress(report.Pruning)
+		}
 		last = batch.Last
 	}
 	return nil

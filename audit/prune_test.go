@@ -45,6 +45,24 @@ func checkPruned(t *testing.T, s *Store, last int64) {
 	}
 }
 
+// Progress is reported of what was removed so far (AU-08).
+func TestPruneReportsProgress(t *testing.T) {
+	s := open(t, options(t.TempDir()))
+	start := time.Now().Add(-time.Hour)
+	generate(t, s, progressBatches*pruneBatch/2+1, start, time.Millisecond)
+	var told []Pruning
+	report, err := s.Prune(context.Background(), PruneOptions{
+		Before: time.Now(), Progress: func(p Pruning) { told = append(told, p) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0].Events != progressBatches*pruneBatch ||
+		report.Events != told[0].Events+2 {
+		t.Errorf("told %+v of %+v", told, report)
+	}
+}
+
 // Expired records are removed, with the files that only they used; hashes stay, later records are
 // untouched, and an event says what was removed (AU-08).
 func TestPrune(t *testing.T) {

@@ -240,7 +240,7 @@ func FuzzBodies(f *testing.F) {
 func TestTextSearch(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	output, failure := exited(0), exited(2)
-	output.Output = json.RawMessage(`{"list": [{"deep": "needle \"quoted\""}]}`)
+	output.Output = json.RawMessage(`{"list": [{"deep": "needle \"quoted\""}, "either\/or/both\tways"]}`)
 	output.Stdout.Text = "line one\nline 50% two"
 	failure.Stderr.Text = `C:\temp <b>`
 	failure.Error = &dray.Error{Code: dray.CodeBadCwd, Message: "no such folder", Hint: "try another"}
@@ -261,6 +261,10 @@ func TestTextSearch(t *testing.T) {
 		"ünï":               {0},
 		`needle "quoted"`:   {1},
 		"one\nline":         {1},
+		"either/or/both":    {1},
+		"/both\tways":       {1},
+		"either/or\t":       nil,
+		"/":                 {1},
 		"50%":               {1},
 		"5%t":               nil,
 		`C:\temp <b>`:       {2},

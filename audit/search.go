@@ -295,21 +295,35 @@ var textMatches = func() string {
 	}, " OR ") + ")"
 }()
 
-// mayMatch is a condition that is true for each call of a text search, for texts that JSON does not
-// escape. It is cheap: SQLite checks it before textMatches, which parses the bodies.
+// mayMatch is a condition that is true for each call of a text search, if its parameters are
+// encodings of parts of the text. It is cheap: SQLite checks it before textMatches, which parses
+// the bodies.
 const mayMatch = "(i.tool" + like + " OR b.body" + like + " OR e.body" + like +
 	` OR instr(b.body, '\u') OR instr(e.body, '\u'))`
 
 func textFilter(text string) filter {
+	args := slices.Repeat([]any{likePattern(text)}, strings.Count(textMatches, "?"))
 	sql := textMatches
-	if !strings.ContainsFunc(text, isEscapedInJSON) {
+	if part := encodedPart(text); part != "" {
 		sql = mayMatch + " AND " + sql
+		inTool, inBody := likePattern(text), likePattern(part)
+		args = append([]any{inTool, inBody, inBody}, args...)
 	}
-	args := slices.Repeat([]any{likePattern(text)}, strings.Count(sql, "?"))
 	return filter{sql: sql, args: args, bodies: true}
 }
 
-// isEscapedInJSON reports whether an encoder may write r as an escape other than \u, or must.
-func isEscapedInJSON(r rune) bool {
-	return r < ' ' || strings.ContainsRune(`"\/`, r)
+// encodedPart returns the longest part of a text that all JSON encodings without \u have alike, as
+// they encode it. A slash may be escaped or not, so no part has one.
+func encodedPart(text string) string {
+	var longest string
+	for part := range strings.SplitSeq(text, "/") {
+		if len(part) > len(longest) {
+			longest = part
+		}
+	}
+	return jsonEscapes.Replace(longest)
 }
+
+// jsonEscapes writes the characters that JSON escapes without \u (RFC 8259, 7).
+var jsonEscapes = strings.NewReplacer(
+	`"`, `\"`, `\`, `\\`, "\b", `\b`, "\f", `\f`, "\n", `\n`, "\r", `\r`, "\t", `\t`)

@@ -2,9 +2,11 @@ package audit
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/dray-dev/dray"
 )
@@ -46,8 +48,8 @@ type Stat struct {
 
 // Stats returns statistics of the calls that a query selects, those of the key with the most calls
 // first, of at most 1000 keys. It ignores Sort, Limit and Cursor. It reads every call that q
-// selects: with 10 million calls in the log, those of a day take less than a second, all of them
-// minutes. Stats fails with invalid_request for an unknown key, else with audit_unavailable.
+// selects: with 10 million calls in the log, those of a day take less than a second, all of them a
+// minute. Stats fails with invalid_request for an unknown key, else with audit_unavailable.
 func (s *Store) Stats(ctx context.Context, by StatsKey, q Query) ([]Stat, error) {
 	stmt, err := q.stats(by)
 	if err != nil {
@@ -59,30 +61,46 @@ func (s *Store) Stats(ctx context.Context, by StatsKey, q Query) ([]Stat, error)
 	}
 	all := make([]Stat, len(rows))
 	for i, row := range rows {
-		row.P50MS, row.P99MS = milliseconds(row.p50), milliseconds(row.p99)
-		all[i] = row.Stat
+		all[i] = row.stat()
 	}
 	return all, nil
 }
 
+// statRow is a Stat with the durations of its calls: nanoseconds, separated by commas, unordered.
 type statRow struct {
 	Stat
-	p50, p99 sql.NullInt64
+	durations string
 }
 
 func (r *statRow) columns() []any {
-	return []any{&r.Key, &r.Calls, &r.Failed, &r.p50, &r.p99, &r.Bytes}
+	return []any{&r.Key, &r.Calls, &r.Failed, &r.Bytes, &r.durations}
 }
 
-// milliseconds returns nanoseconds as milliseconds, to the microsecond.
-func milliseconds(ns sql.NullInt64) *float64 {
-	if !ns.Valid {
+func (r *statRow) stat() Stat {
+	var all []int64
+	for one := range strings.SplitSeq(r.durations, ",") {
+		if ns, err := strconv.ParseInt(one, 10, 64); err == nil { // the only text is the empty one
+			all = append(all, ns)
+		}
+	}
+	slices.Sort(all)
+	r.P50MS, r.P99MS = percentile(all, 50), percentile(all, 99)
+	return r.Stat
+}
+
+// percentile returns the shortest duration that p of 100 do not exceed, in milliseconds to the
+// microsecond.
+func percentile(sorted []int64, p int) *float64 {
+	if len(sorted) == 0 {
 		return nil
 	}
-	return new(math.Round(float64(ns.Int64)/1e3) / 1e3)
+	ns := sorted[(len(sorted)*p+99)/100-1]
+	return new(math.Round(float64(ns)/1e3) / 1e3)
 }
 
-// stats returns the query for statistics. The n-th shortest of a key's calls has the rank n.
+// stats returns the query for statistics. The index of started_at has all columns that it needs
+// without further filters. The durations are one text for each key, because a row for each call
+// costs more than all else, and so does ranking them in SQL.
 func (q Query) stats(by StatsKey) (selectQuery, error) {
 	column, ok := statsColumns[by]
 	if !ok {
@@ -91,14 +109,9 @@ func (q Query) stats(by StatsKey) (selectQuery, error) {
 	}
 	from, where := q.selected()
 	return selectQuery{
-		sql: fmt.Sprintf(`WITH calls AS MATERIALIZED (
-			SELECT coalesce(%s, '') AS key, i.status = 'failed' AS failed, i.duration AS duration,
-				coalesce(i.bytes, 0) AS bytes FROM %s%s),
-		ranked AS (SELECT *, count(duration) OVER (PARTITION BY key) AS timed,
-			row_number() OVER (PARTITION BY key ORDER BY duration NULLS LAST) AS rank FROM calls)
-		SELECT key, count(*), sum(failed), max(iif(rank = (timed + 1) / 2, duration, NULL)),
-			max(iif(rank = (timed * 99 + 99) / 100, duration, NULL)), sum(bytes)
-		FROM ranked GROUP BY key ORDER BY count(*) DESC, key LIMIT ?`, column, from, where.where()),
+		sql: fmt.Sprintf(`SELECT coalesce(%s, '') AS key, count(*) AS calls,
+			sum(i.status = 'failed'), coalesce(sum(i.bytes), 0), coalesce(group_concat(i.duration), '')
+			FROM %s%s GROUP BY key ORDER BY calls DESC, key LIMIT ?`, column, from, where.where()),
 		args: append(where.args, maxStats),
 	}, nil
 }

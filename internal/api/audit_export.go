@@ -38,15 +38,23 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 	if follow == "1" && format == "csv" {
 		v.Add("format", "calls are followed as jsonl only")
 	}
-	if follow == "1" && q.Status == dray.StatusRunning {
-		v.Add("status", "calls are followed when they end")
+	begun := validate.OneOf(&v, "begun", r.URL.Query().Get("begun"), "0", "1")
+	if begun == "1" && follow != "1" {
+		v.Add("begun", "it needs follow=1")
+	}
+	if follow == "1" && begun != "1" && q.Status == dray.StatusRunning {
+		v.Add("status", "calls are followed when they end, unless begun=1 is given")
 	}
 	if err := v.ParamErr(); err != nil {
 		return err
 	}
 	e := &exporter{query: q}
+	after, err := parseAfter(r)
+	if err != nil {
+		return err
+	}
 	if follow == "1" {
-		return h.follow(w, r, e)
+		return h.follow(w, r, e, audit.FollowQuery{Query: q.Query, After: after, Begun: begun == "1"})
 	}
 	e.out.w, e.out.format = w, mediaNDJSON
 	if format == "csv" {
@@ -59,7 +67,9 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 		err = e.end()
 	}
 	if err != nil && e.out.headersSent {
-		h.log.Warn("export ended early", zap.Error(err))
+		if !e.out.clientGone {
+			h.log.Warn("export ended early", zap.Error(err))
+		}
 		panic(http.ErrAbortHandler)
 	}
 	return err
@@ -68,33 +78,35 @@ func (h *lists) export(w http.ResponseWriter, r *http.Request) error {
 // seqHeader is the number of the event after which calls are followed.
 const seqHeader = "Dray-Audit-Seq"
 
-// follow responds with calls as they end, until the client disconnects or the server shuts down.
-func (h *lists) follow(w http.ResponseWriter, r *http.Request, e *exporter) error {
-	after, err := parseAfter(r)
-	if err == nil && after == 0 && !r.URL.Query().Has("after") {
-		after, err = h.audit.LastSeq(r.Context())
-	}
-	if err != nil {
-		return err
+// follow responds with calls as they end, or begin and end, until the client disconnects or the
+// server shuts down.
+func (h *lists) follow(w http.ResponseWriter, r *http.Request, e *exporter, q audit.FollowQuery,
+) error {
+	if q.After == 0 && !r.URL.Query().Has("after") {
+		var err error
+		if q.After, err = h.audit.LastSeq(r.Context()); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	//nolint:contextcheck // the end of the server ends it too
 	defer context.AfterFunc(h.following, cancel)()
-	w.Header().Set(seqHeader, strconv.FormatInt(after, 10))
+	w.Header().Set(seqHeader, strconv.FormatInt(q.After, 10))
 	e.out.w, e.out.format = w, mediaNDJSON
 	if err := e.Waiting(); err != nil { // the header is needed at once
 		return nil // the client has disconnected
 	}
-	if err := h.audit.Follow(ctx, e.query.Query, after, e); err != nil && ctx.Err() == nil {
+	err := h.audit.Follow(ctx, q, e)
+	if err != nil && ctx.Err() == nil && !e.out.clientGone {
 		h.log.Warn("following the audit log ended early", zap.Error(err))
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-// Ended writes a call that has ended.
-func (e *exporter) Ended(seq int64, rec dray.Record) error {
+// Followed writes a call that has begun or ended.
+func (e *exporter) Followed(seq int64, rec dray.Record) error {
 	return e.line(struct {
 		Seq int64 `json:"seq"`
 		dray.Record

@@ -65,6 +65,21 @@ func TestExportFails(t *testing.T) {
 	}
 }
 
+// A client that leaves its export is no fault of the daemon, and fills no log (AU-09).
+func TestExportToClientThatLeaves(t *testing.T) {
+	d := start(t, nil)
+	d.audit.put(dray.Record{ID: someID, Tool: strings.Repeat("x", 16<<20), Principal: selfPrincipal})
+	resp, err := d.client.Do(d.request("GET", "/v1/audit/export", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	must(t, d.server.Shutdown(t.Context()))
+	if n := d.logs.FilterMessage("export ended early").Len(); n > 0 {
+		t.Errorf("%d warnings", n)
+	}
+}
+
 // Statistics are those of the calls that the caller may see (AU-08).
 func TestStatsOfCaller(t *testing.T) {
 	d := start(t, nil)
@@ -90,6 +105,17 @@ func TestFollowedCalls(t *testing.T) {
 	if err != nil || !strings.HasPrefix(line, `{"seq":42,"id":"`+someID+`","tool":"exec"`) ||
 		resp.Header.Get("Dray-Audit-Seq") != "41" {
 		t.Errorf("%v %q %v", resp.Header, line, err)
+	}
+	if d.audit.begun {
+		t.Error("begins are followed unasked")
+	}
+	also, err := d.client.Do(d.request("GET", "/v1/audit/export?follow=1&begun=1&status=running", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer also.Body.Close()
+	if also.StatusCode != 200 || !d.audit.begun {
+		t.Errorf("with begins: %s", also.Status)
 	}
 	must(t, d.server.Shutdown(t.Context()))
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {

@@ -204,13 +204,10 @@ func checkQuery(r *http.Request, params []*huma.Param) error {
 	if r.URL.RawQuery == "" {
 		return nil
 	}
-	var known, texts []string
+	var known []string
 	for _, p := range params {
 		if p.In == "query" {
 			known = append(known, p.Name)
-		}
-		if p.Schema.Type == huma.TypeString && p.Schema.Enum == nil && p.Schema.Format == "" {
-			texts = append(texts, p.Name)
 		}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
@@ -227,7 +224,7 @@ func checkQuery(r *http.Request, params []*huma.Param) error {
 			return invalid("", "unknown query parameter %q", validate.Quote(name)).WithHint("%s", hint)
 		case len(values) > 1:
 			return invalid("", "the query parameter %s is repeated", name).WithHint("send it once")
-		case values[0] == "" && !slices.Contains(texts, name):
+		case values[0] == "" && name != cursorParam:
 			return invalid("", "the query parameter %s is empty", name).
 				WithHint("write its value, or leave it out")
 		}

@@ -166,8 +166,8 @@ func (h *control) writeStdin(w http.ResponseWriter, r *http.Request) error {
 func parseStdinQuery(q url.Values) (offset int64, eof bool, err error) {
 	offset = call.StdinAppend
 	if text := q.Get("offset"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 62)
-		if err != nil {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || n > maxExact {
 			return 0, false, invalid("", "invalid offset %q", validate.Quote(text)).
 				WithHint("send the number of bytes of stdin before these")
 		}

@@ -77,19 +77,22 @@ func (h *invocations) events(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// maxExact is the largest number, of an event or a byte, that JSON has exactly everywhere
+// (RFC 7493).
+const maxExact = 1<<53 - 1
+
 // parseAfter returns the sequence number of the last event that the client has. The header takes
 // precedence because a browser reconnects with the original URL.
-func parseAfter(r *http.Request) (int64, error) {
-	text := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
-	if text == "" {
-		return 0, nil
+func parseAfter(r *http.Request) (after int64, err error) {
+	for _, text := range append(r.URL.Query()["after"], r.Header.Values("Last-Event-ID")...) {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || n > maxExact {
+			return 0, invalid("", "invalid event id %q", validate.Quote(text)).
+				WithHint("send the id of the last event that you received, a whole number")
+		}
+		after = int64(n)
 	}
-	n, err := strconv.ParseUint(text, 10, 62)
-	if err != nil {
-		return 0, invalid("", "invalid event id %q", validate.Quote(text)).
-			WithHint("send the id of the last event that you received, a whole number")
-	}
-	return int64(n), nil
+	return after, nil
 }
 
 // stream writes events until the end event, the disconnect of the client or the shutdown of the
@@ -120,7 +123,9 @@ type streamWriter struct {
 	w           http.ResponseWriter
 	format      string
 	headersSent bool
-	buf         []byte
+	// clientGone is set when a write failed: the client has disconnected.
+	clientGone bool
+	buf        []byte
 }
 
 func (o *streamWriter) add(ev eventlog.Event) error {
@@ -149,10 +154,11 @@ func (o *streamWriter) flush() error {
 	}
 	_, err := o.w.Write(o.buf)
 	o.buf = o.buf[:0]
-	if err != nil {
-		return err
+	if err == nil {
+		err = http.NewResponseController(o.w).Flush()
 	}
-	return http.NewResponseController(o.w).Flush()
+	o.clientGone = err != nil
+	return err
 }
 
 // end ends a stream with the error of its reader.

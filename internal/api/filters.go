@@ -73,19 +73,19 @@ func (q callQuery) markQueued(rec *dray.Record) {
 // filters adds the parameters that select calls.
 func (o *operation) filters() *operation {
 	return o.query("id", "The beginning of the id, at least 8 characters.").pattern(idPattern).
-		query("tool", "A tool's name.").pattern(namePattern+"|^$").
+		query("tool", "A tool's name.").pattern(namePattern).
 		query("status", "The status.", "queued", "running", "succeeded", "failed").
 		query("reason", "Why the call ended.", enum(allReasons)...).
 		query("environment", "Where it ran.", "host", "container").
-		query("container", "A container's name or id.").pattern(namePattern+"|^$").
+		query("container", "A container's name or id.").pattern(namePattern).
 		query("image", "The name of the container's image.").
 		query("workspace", "The host directory that the call was routed to, else the one it named.").
-		pattern("^(/.*)?$").
+		pattern("^/").
 		query("plan_id", "The plan of the call's context.").
 		query("session_id", "The session of the call's context.").
 		query("label", "A label of the call's context, as NAME:VALUE.").
 		query("principal", "Who started the call.").
-		query("code", "The code of the error.").pattern(codePattern).
+		query("code", "The code of the error.", enum(dray.Codes())...).
 		number("min_duration_ms", "At least this long. Running calls have no duration.", 0,
 			math.MaxInt32).
 		time("since", "Started at this time or later (RFC 3339).").
@@ -96,14 +96,9 @@ func (o *operation) filters() *operation {
 
 // idPattern matches the beginning of an id. The calls of a minute have the same 8 characters; fewer
 // would select too many calls.
-const idPattern = "^([0-9a-f]{8}[0-9a-f-]{0,28})?$"
+const idPattern = "^[0-9a-f]{8}[0-9a-f-]{0,28}$"
 
 var isIDPrefix = regexp.MustCompile(idPattern).MatchString
-
-// codePattern matches the codes of errors.
-const codePattern = "^[A-Za-z_]*$"
-
-var isCode = regexp.MustCompile(codePattern).MatchString
 
 // parseFilters checks the filters. An invalid value is refused, because an empty page would hide
 // the typing error.
@@ -124,7 +119,7 @@ func parseFilters(values url.Values) (audit.Query, error) {
 		Principal: values.Get("principal"),
 		Since:     parseTimeParam(&v, "since", values.Get("since")),
 		Until:     parseTimeParam(&v, "until", values.Get("until")),
-		Code:      dray.Code(values.Get("code")),
+		Code:      validate.OneOf(&v, "code", dray.Code(values.Get("code")), dray.Codes()...),
 		Argv:      values.Get("argv"),
 		Text:      values.Get("q"),
 		Sort: validate.OneOf(&v, "sort", audit.Sort(values.Get("sort")), audit.SortStarted,
@@ -139,12 +134,9 @@ func parseFilters(values url.Values) (audit.Query, error) {
 	q.LabelName, q.LabelValue = parseLabel(&v, values.Get("label"))
 	validate.Text(&v, "plan_id", q.PlanID, maxIDParam)
 	validate.Text(&v, "session_id", q.SessionID, maxIDParam)
-	if !isIDPrefix(q.IDPrefix) {
+	if q.IDPrefix != "" && !isIDPrefix(q.IDPrefix) {
 		v.Add("id", "%q is not the beginning of an id: at least 8 lower-case hexadecimal digits",
 			validate.Quote(q.IDPrefix))
-	}
-	if !isCode(string(q.Code)) {
-		v.Add("code", "%q is not the code of an error", validate.Quote(string(q.Code)))
 	}
 	validate.Text(&v, "image", q.Image, maxTextParam)
 	validate.Text(&v, "argv", q.Argv, maxTextParam)

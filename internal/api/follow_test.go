@@ -26,6 +26,7 @@ type line struct {
 	Base64     []byte          `json:"base64"`
 	Invocation json.RawMessage `json:"invocation"`
 	Workspace  json.RawMessage `json:"workspace"`
+	Pruned     json.RawMessage `json:"pruned"`
 	Error      *dray.Error     `json:"error"`
 }
 

@@ -106,6 +106,7 @@ type fakeAudit struct {
 	beginErr  error
 	blocked   chan struct{} // if set, the begin record waits for it
 	listed    audit.Query
+	begun     bool
 	changes   audit.ChangeQuery
 
 	eventQuery audit.EventQuery
@@ -184,12 +185,11 @@ func (t *fakeAudit) Stats(_ context.Context, _ audit.StatsKey, q audit.Query,
 
 func (t *fakeAudit) LastSeq(context.Context) (int64, error) { return 7, nil }
 
-func (t *fakeAudit) Follow(ctx context.Context, q audit.Query, after int64, to audit.Follower,
-) error {
+func (t *fakeAudit) Follow(ctx context.Context, q audit.FollowQuery, to audit.Follower) error {
 	t.mu.Lock()
-	t.listed = q
+	t.listed, t.begun = q.Query, q.Begun
 	t.mu.Unlock()
-	if err := to.Ended(after+1, dray.Record{ID: someID, Tool: "exec"}); err != nil {
+	if err := to.Followed(q.After+1, dray.Record{ID: someID, Tool: "exec"}); err != nil {
 		return err
 	}
 	if err := to.Waiting(); err != nil {
@@ -369,6 +369,9 @@ func (p *fakeDeps) Reload(context.Context, string) (api.Reload, error) {
 
 // Prune implements [api.Daemon].
 func (p *fakeDeps) Prune(_ context.Context, opts audit.PruneOptions) (audit.PruneReport, error) {
+	if opts.Progress != nil {
+		opts.Progress(audit.Pruning{Calls: 2, Events: 5})
+	}
 	return audit.PruneReport{Pruning: audit.Pruning{Before: opts.Before, Principal: opts.Principal}}, nil
 }
 

@@ -126,9 +126,15 @@ func (o *operation) path(name, what string, values ...any) *operation {
 	return o
 }
 
+// cursorParam is the only parameter that may be empty: the cursor of the first page.
+const cursorParam = "cursor"
+
 // query adds a parameter of the query. With values it is one of them.
 func (o *operation) query(name, what string, values ...any) *operation {
-	o.param("query", name, what, huma.TypeString).lastSchema().Enum = values
+	schema := o.param("query", name, what, huma.TypeString).lastSchema()
+	if schema.Enum = values; len(values) == 0 && name != cursorParam {
+		schema.MinLength = new(1)
+	}
 	return o
 }
 
@@ -183,7 +189,8 @@ func (o *operation) returns(status int, what string, v any) *operation {
 // returnsPage adds the parameters and the response of a list with pages.
 func (o *operation) returnsPage(v any) *operation {
 	return o.number("limit", "1 to 1000; default 50.", 1, audit.MaxLimit).
-		query("cursor", "The next_cursor of the previous page.").returns(200, "A page.", v)
+		query(cursorParam, "The next_cursor of the previous page; empty for the first one.").
+		returns(200, "A page.", v)
 }
 
 // streams adds that the response 200 may be a stream of events, each of which has the schema.

@@ -46,7 +46,7 @@ func addEventSchemas(all map[string]*huma.Schema) {
 		"text":   {Type: huma.TypeString, Description: "The bytes, if they are UTF-8."},
 		"base64": {Type: huma.TypeString, Description: "The bytes, if there is no text."},
 	}
-	event := &huma.Schema{Description: "An event of a call or of an action on a workspace."}
+	event := &huma.Schema{Description: "An event of a call or of another action."}
 	add := func(names []any, required []string, members map[string]*huma.Schema) {
 		properties := map[string]*huma.Schema{
 			"seq":   {Type: number, Minimum: new(1.0), Description: "The number of the event."},
@@ -72,7 +72,8 @@ func addEventSchemas(all map[string]*huma.Schema) {
 	})
 	add([]any{eventlog.Stdout, eventlog.Stderr}, []string{"offset"}, output)
 	add([]any{eventlog.End}, nil, map[string]*huma.Schema{
-		"invocation": refTo("Record"), "workspace": refTo("Workspace"), "error": refTo("Error"),
+		"invocation": refTo("Record"), "workspace": refTo("Workspace"), "pruned": refTo("PruneReport"),
+		"error": refTo("Error"),
 	})
 	all["Event"] = event
 	all["ServerSentEvent"] = &huma.Schema{

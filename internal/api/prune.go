@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -24,8 +25,18 @@ func (h *info) prune(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	report, err := h.server.cfg.Daemon.Prune(r.Context(),
-		audit.PruneOptions{Before: req.Before, DryRun: req.DryRun, Principal: caller})
+	opts := audit.PruneOptions{Before: req.Before, DryRun: req.DryRun, Principal: caller}
+	ctx := r.Context()
+	if format := responseFormat(r, mediaJSON); format != mediaJSON {
+		return streamAction(w, r, format, func(progress progressFunc) (actionEnd, error) {
+			opts.Progress = func(p audit.Pruning) {
+				progress("prune", fmt.Sprintf("%d calls, %d events", p.Calls, p.Events))
+			}
+			report, err := h.server.cfg.Daemon.Prune(ctx, opts)
+			return actionEnd{Pruned: &report}, err
+		})
+	}
+	report, err := h.server.cfg.Daemon.Prune(ctx, opts)
 	if err != nil {
 		return err
 	}

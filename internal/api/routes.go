@@ -1,7 +1,6 @@
 package api
 
 import (
-	"math"
 	"net/http"
 	"slices"
 
@@ -80,9 +79,9 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			"Get the events of a call after a sequence number: "+eventlog.State+", "+eventlog.Progress+
 				", "+eventlog.Stdout+", "+eventlog.Stderr+", "+eventlog.End+
 				". Each has at, its time (RFC 3339). Some minutes after the end only the end event is left.").
-			number("after", "The last sequence number that the client has.", 0, math.MaxInt32).
+			number("after", "The last sequence number that the client has.", 0, maxExact).
 			param("header", "Last-Event-ID", "As after; it takes precedence.", huma.TypeString).
-			pattern("^[0-9]{1,9}$").
+			pattern("^[0-9]{1,15}$").
 			returns(200, "The events.", nil).streams().
 			returns(204, "There are no events after that one.", nil),
 		onCall("GET", "/output/{stream}", "read-output", output.read,
@@ -99,7 +98,7 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 				"written completely or not at all. A larger one requires an offset and is written in "+
 				"chunks. The status 429 means that the tool does not read.").
 			number("offset", "The number of bytes of stdin before these. Bytes that were written before "+
-				"are skipped. Default: the end.", 0, math.MaxInt32).
+				"are skipped. Default: the end.", 0, maxExact).
 			number("eof", "1 closes stdin after these bytes.", 0, 1).accepts([]byte{}).
 			returns(200, "The number of bytes written so far.", stdinReply{}),
 		onCall("POST", "/resize", "resize-terminal", control.resize,
@@ -139,7 +138,8 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			number("limit", "At most this number of calls. Default: all.", 1, audit.MaxLimit).
 			number("follow", "1: the calls that end from now on, as JSON Lines without an end. Each has "+
 				"seq, the number of the event that ended it.", 0, 1).
-			number("after", "With follow: from the calls that ended after this event on.", 0, math.MaxInt32).
+			number("begun", "1, with follow: calls also when they begin.", 0, 1).
+			number("after", "With follow: from the calls that ended after this event on.", 0, maxExact).
 			filters().
 			returns(200, "A call in each line.", nil).exports().
 			header(200, seqHeader, "With follow: the event after which calls are followed."),
@@ -252,7 +252,7 @@ func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*ope
 		op("POST /v1/audit/prune", "prune-audit-log", about.prune, "Remove expired records of the audit "+
 			"log. The hashes of their events stay. Only for root and the daemon's user.").
 			accepts(pruneRequest{}).
-			returns(200, "What was removed, or would be.", audit.PruneReport{}),
+			returns(200, "What was removed, or would be.", audit.PruneReport{}).streams(),
 		op("GET /healthz", "health", about.health,
 			"Check that the process runs, and what prevents calls.").
 			returns(200, "It runs: ok or degraded.", stateReply{}),

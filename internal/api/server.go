@@ -109,7 +109,7 @@ type AuditReader interface {
 	// LastSeq returns the number of the last event. Follow passes on the calls that later events end,
 	// until ctx ends.
 	LastSeq(ctx context.Context) (int64, error)
-	Follow(ctx context.Context, q audit.Query, after int64, to audit.Follower) error
+	Follow(ctx context.Context, q audit.FollowQuery, to audit.Follower) error
 	// Changes returns a page of the files that dray changed, newest first.
 	Changes(ctx context.Context, q audit.ChangeQuery) (audit.ChangePage, error)
 	// Events returns a page of events, newest first.

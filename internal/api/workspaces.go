@@ -2,19 +2,14 @@ package api
 
 import (
 	"context"
-	"io"
-	"io/fs"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/call"
-	"github.com/dray-dev/dray/internal/call/eventlog"
 	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/validate"
@@ -138,7 +133,10 @@ func (h *workspaces) run(action workspace.Action) handler {
 				WithHint("repeat the request when the daemon runs again")
 		}
 		if format := responseFormat(r, mediaJSON); format != mediaJSON {
-			return h.stream(w, r, action, id, format)
+			return streamAction(w, r, format, func(progress progressFunc) (actionEnd, error) {
+				info, err := h.act(r, action, id, progress)
+				return actionEnd{Workspace: &info}, err
+			})
 		}
 		info, err := h.act(r, action, id, func(string, string) {})
 		if err != nil {
@@ -189,73 +187,6 @@ func (h *workspaces) parseID(r *http.Request) (id string, err error) {
 		return "", err
 	}
 	return id, h.check(r, id)
-}
-
-// workspaceEndEvent is the body of the end event of an action.
-type workspaceEndEvent struct {
-	Workspace *workspace.Info `json:"workspace,omitempty"`
-	Error     *dray.Error     `json:"error,omitempty"`
-}
-
-// stream runs an action and responds with its progress. An error before any progress is an error
-// response; a later one is in the end event.
-func (h *workspaces) stream(w http.ResponseWriter, r *http.Request, action workspace.Action, id,
-	format string,
-) error {
-	p := &progressStream{
-		log:    eventlog.NewLog(noOutput),
-		stream: func(reader *eventlog.Reader) { stream(w, r, reader, format) },
-	}
-	defer p.end([]byte("{}")) // after a panic
-	info, err := h.act(r, action, id, p.progress)
-	if err != nil && p.done == nil {
-		return err
-	}
-	end := workspaceEndEvent{Error: dray.AsError(err)}
-	if err == nil {
-		end.Workspace = &info
-	}
-	body, err := encode(end)
-	if err != nil {
-		return err
-	}
-	p.once.Do(p.begin)
-	p.end(body)
-	return nil
-}
-
-func noOutput(dray.Stream) (io.ReadSeekCloser, error) { return nil, fs.ErrNotExist }
-
-// progressStream sends progress in its own goroutine, so that a slow client does not delay the
-// action. The goroutine starts with the first progress.
-type progressStream struct {
-	log    *eventlog.Log
-	stream func(*eventlog.Reader)
-	once   sync.Once
-	done   chan struct{}
-}
-
-func (p *progressStream) progress(phase, message string) {
-	p.log.Progress(phase, message)
-	p.once.Do(p.begin)
-}
-
-func (p *progressStream) begin() {
-	p.done = make(chan struct{})
-	go func() {
-		defer close(p.done)
-		reader := p.log.Reader(0)
-		defer reader.Close()
-		p.stream(reader)
-	}()
-}
-
-// end adds the end event and waits until it is sent or the client has disconnected.
-func (p *progressStream) end(body []byte) {
-	p.log.Finish(time.Now(), body)
-	if p.done != nil {
-		<-p.done
-	}
 }
 
 // maxPaths bounds the paths of one request.

@@ -100,6 +100,20 @@ func TestWorkspaceProgress(t *testing.T) {
 	}
 }
 
+// The stream of a prune has its progress and what was removed (AU-08).
+func TestPruneProgress(t *testing.T) {
+	d := start(t, nil)
+	all := d.follow("POST", "/v1/audit/prune", `{"dry_run":true}`).all()
+	if len(all) != 2 || all[0].Event != "progress" || all[0].Message != "2 calls, 5 events" ||
+		all[1].Event != "end" || !strings.Contains(string(all[1].Pruned), `"calls":0`) {
+		t.Errorf("%+v", all)
+	}
+	if a := d.do("POST", "/v1/audit/prune", "{}"); a.status != 200 ||
+		!strings.Contains(string(a.body), `"calls":0`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // An error before any progress is an error response, also for a stream.
 func TestWorkspaceErrorBeforeProgress(t *testing.T) {
 	d := start(t, func(p *fakeDeps) {

@@ -42,7 +42,7 @@ func (c *Client) AuditExport(ctx context.Context, filters url.Values) (io.ReadCl
 	return resp.Body, nil
 }
 
-// CallStream is a stream of calls as they end. It must not be used concurrently.
+// CallStream is a stream of calls as they end, or begin and end. It must not be used concurrently.
 type CallStream struct {
 	// Seq is the number of the last event that was read: a new stream continues after it.
 	Seq  int64
@@ -50,8 +50,9 @@ type CallStream struct {
 	dec  *jsontext.Decoder
 }
 
-// AuditFollow returns the calls that the filters select as they end: those that end from now on if
-// after is 0, else those after that event. Only the first stream of a client starts a daemon.
+// AuditFollow returns the calls that the filters select as they end, and with the filter "begun" as
+// they begin: those from now on if after is 0, else those after that event. Only the first stream
+// of a client starts a daemon.
 func (c *Client) AuditFollow(ctx context.Context, filters url.Values, after int64,
 ) (*CallStream, error) {
 	query := maps.Clone(filters)
@@ -75,8 +76,8 @@ func (c *Client) AuditFollow(ctx context.Context, filters url.Values, after int6
 // auditSeqHeader contains the number of the event after which calls are followed.
 const auditSeqHeader = "Dray-Audit-Seq"
 
-// Next blocks until the next call has ended, and returns it with its line. It fails when the daemon
-// ends the stream.
+// Next blocks until the next call has ended or begun, and returns it with its line. It fails when
+// the daemon ends the stream.
 func (s *CallStream) Next() (dray.Record, jsontext.Value, error) {
 	var line struct {
 		Seq int64 `json:"seq"`

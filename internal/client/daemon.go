@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -95,9 +96,11 @@ type Pruned struct {
 	HeldBy    string    `json:"held_by"`
 }
 
-// Prune removes expired records of the audit log.
-func (c *Client) Prune(ctx context.Context, prune Prune) (Reply[Pruned], error) {
-	return post[Pruned](ctx, c, "/v1/audit/prune", prune)
+// Prune removes expired records of the audit log, and calls progress with what it removed so far.
+func (c *Client) Prune(ctx context.Context, prune Prune, progress func(phase, message string),
+) (Reply[Pruned], error) {
+	return runAction[Pruned](ctx, c, http.MethodPost, "/v1/audit/prune", prune, progress,
+		func(end actionEvent) jsontext.Value { return end.Pruned })
 }
 
 // Reload is the outcome of a reload.

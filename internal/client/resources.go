@@ -178,18 +178,13 @@ func (c *Client) RevokeTrust(ctx context.Context, workspace string) (Reply[Works
 // action is "up", "stop", "rebuild" or "rm"; the workspace is an id or a directory.
 func (c *Client) Change(ctx context.Context, workspace, action string,
 	progress func(phase, message string),
-) (reply Reply[Workspace], err error) {
+) (Reply[Workspace], error) {
 	method, path := http.MethodPost, workspacePath(workspace, action)
 	if action == "rm" {
 		method, path = http.MethodDelete, "/v1/workspaces/"+url.PathEscape(workspace)
 	}
-	resp, err := c.send(ctx, method, path, nil, ndjson)
-	if err != nil {
-		return reply, err
-	}
-	defer resp.Body.Close()
-	reply, err = followUp(jsontext.NewDecoder(resp.Body), progress)
-	return reply, preferCause(ctx, err)
+	return runAction[Workspace](ctx, c, method, path, nil, progress,
+		func(end actionEvent) jsontext.Value { return end.Workspace })
 }
 
 // Container is a container that calls can name.
@@ -233,33 +228,52 @@ func (c *Client) Unregister(ctx context.Context, name string) (Reply[struct{}], 
 	return exchange[struct{}](ctx, c, http.MethodDelete, path, nil)
 }
 
-// upEvent is a line of the response. The last one contains the workspace or the error.
-type upEvent struct {
+// actionEvent is a line of the response. The last one contains the result or the error.
+type actionEvent struct {
 	Name      string         `json:"event"`
 	Phase     string         `json:"phase"`
 	Message   string         `json:"message"`
 	Workspace jsontext.Value `json:"workspace"`
+	Pruned    jsontext.Value `json:"pruned"`
 	Error     *dray.Error    `json:"error"`
 }
 
-func followUp(dec *jsontext.Decoder, progress func(phase, message string),
-) (reply Reply[Workspace], err error) {
+// runAction sends a request and calls progress with what the daemon does until it is done. result
+// returns the result in the last event.
+func runAction[T any](ctx context.Context, c *Client, method, path string, body any,
+	progress func(phase, message string), result func(actionEvent) jsontext.Value,
+) (reply Reply[T], err error) {
+	resp, err := c.send(ctx, method, path, body, ndjson)
+	if err != nil {
+		return reply, err
+	}
+	defer resp.Body.Close()
+	end, err := followAction(jsontext.NewDecoder(resp.Body), progress)
+	if err != nil {
+		return reply, preferCause(ctx, err)
+	}
+	reply.JSON = result(end)
+	if err := json.Unmarshal(reply.JSON, &reply.Value); err != nil {
+		return reply, disconnectedError(err)
+	}
+	return reply, nil
+}
+
+// followAction returns the last event.
+func followAction(dec *jsontext.Decoder, progress func(phase, message string),
+) (actionEvent, error) {
 	for {
-		var ev upEvent
+		var ev actionEvent
 		if err := json.UnmarshalDecode(dec, &ev); err != nil {
-			return reply, disconnectedError(err)
+			return ev, disconnectedError(err)
 		}
 		switch {
 		case ev.Name == EventProgress:
 			progress(ev.Phase, ev.Message)
 		case ev.Name == EventEnd && ev.Error != nil:
-			return reply, ev.Error
+			return ev, ev.Error
 		case ev.Name == EventEnd:
-			reply.JSON = ev.Workspace
-			if err := json.Unmarshal(ev.Workspace, &reply.Value); err != nil {
-				return reply, disconnectedError(err)
-			}
-			return reply, nil
+			return ev, nil
 		}
 	}
 }

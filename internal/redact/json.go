@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray"
 )
 
 // JSON returns a JSON value whose strings, names of members and numbers are redacted. What is not
@@ -35,7 +37,7 @@ func (r *Redactor) input(doc json.RawMessage) json.RawMessage {
 }
 
 type walkOptions struct {
-	// fields are the pointers of values that are replaced as a whole.
+	// fields are the pointers of values, and of names (dray.SecretName), that are replaced as a whole.
 	fields map[string]bool
 	// onlyStrings leaves names and numbers as they are.
 	onlyStrings bool
@@ -109,6 +111,14 @@ func (t token) text() string {
 	return string(b)
 }
 
+// pointer returns how the token that was just read is named in fields.
+func (t token) pointer(dec *jsontext.Decoder) string {
+	if t.name {
+		return dray.SecretName + string(dec.StackPointer())
+	}
+	return string(dec.StackPointer())
+}
+
 // eachToken calls visit for each scalar and name in a JSON value. The value at each of the pointers
 // in fields is one token.
 func eachToken(doc []byte, fields map[string]bool, visit func(token)) error {
@@ -124,7 +134,7 @@ func eachToken(doc []byte, fields map[string]bool, visit func(token)) error {
 		}
 		opens, closes := t.kind == '{' || t.kind == '[', t.kind == '}' || t.kind == ']'
 		t.name = !opens && !closes && isName(dec)
-		t.field = len(fields) > 0 && !closes && !t.name && fields[string(dec.StackPointer())]
+		t.field = len(fields) > 0 && !closes && fields[t.pointer(dec)]
 		if opens && t.field {
 			if err := skipToEnd(dec); err != nil {
 				return err

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 const (
@@ -141,8 +143,9 @@ func forms(v string) []string {
 }
 
 // quotedForms returns what is between the quotes of a JSON string: with and without the escapes of
-// HTML characters that Go writes, with and without those of other characters than ASCII, and with
-// and without those of slashes. Equal ones occur once.
+// HTML characters that Go writes, with and without those of other characters than ASCII, with
+// lower-case and upper-case digits, and with and without those of slashes; and as .NET writes it.
+// Equal ones occur once.
 func quotedForms(v string) []string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -154,8 +157,12 @@ func quotedForms(v string) []string {
 		all = append(all, escapeNonASCII(q))
 	}
 	for _, q := range all[:4] {
+		all = append(all, upperEscapes(q))
+	}
+	for _, q := range all[:8] {
 		all = append(all, strings.ReplaceAll(q, "/", `\/`))
 	}
+	all = append(all, upperEscapes(dotNetEscapes.Replace(escapeNonASCII(all[0]))))
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -174,6 +181,20 @@ func escapeNonASCII(v string) string {
 	}
 	return b.String()
 }
+
+// jsonEscape matches an escape with digits, or two backslashes.
+var jsonEscape = lexical.LazyRegexp(`\\\\|\\u[0-9a-f]{4}`)
+
+// upperEscapes writes the digits of escapes in upper case, as .NET and Java do.
+func upperEscapes(v string) string {
+	return jsonEscape().ReplaceAllStringFunc(v, func(escape string) string {
+		return escape[:2] + strings.ToUpper(escape[2:])
+	})
+}
+
+// dotNetEscapes escapes what System.Text.Json escapes by default and JSON does not demand.
+var dotNetEscapes = strings.NewReplacer(`\"`, `\u0022`, "&", `\u0026`, "'", `\u0027`, "+", `\u002b`,
+	"<", `\u003c`, ">", `\u003e`, "`", `\u0060`, "\x7f", `\u007f`, `\\`, `\\`)
 
 // base64Forms returns the characters of a base64 text that a value alone determines, for each of
 // the three places of its first byte in a group of three.

@@ -97,8 +97,12 @@ func TestStream_SplitEverywhere(t *testing.T) {
 		"ASCII JSON in JSON": `"\"p\\u00e4ssw/\\u00f6rtlich-\\ud83d\\ude00\\n\""`,
 		"slashes":            `"pässw\/örtlich-😀\n"`,
 		"ASCII and slashes":  `"p\u00e4ssw\/\u00f6rtlich-\ud83d\ude00\n"`,
+		"upper-case JSON":    `"p\u00E4ssw/\u00F6rtlich-\uD83D\uDE00\n"`,
+		"upper-case slashes": `"p\u00E4ssw\/\u00F6rtlich-\uD83D\uDE00\n"`,
+		"upper-case in JSON": `"\"p\\u00E4ssw/\\u00F6rtlich-\\uD83D\\uDE00\\n\""`,
+		".NET":               `"\u0022\u003Cp\u00E4ss\u002B\u0027\u003E\u0026"`,
 	}
-	r := callRedactor(t, Options{}, canary, foreign)
+	r := callRedactor(t, Options{}, canary, foreign, `"<päss+'>&`)
 	for name, text := range forms {
 		t.Run(name, func(t *testing.T) {
 			whole := r.Text(text)
@@ -310,6 +314,17 @@ func TestForCall_Fields(t *testing.T) {
 	}
 	if got := r.Text("abc"); got != "abc" {
 		t.Errorf("a value of 3 bytes is searched for: %q", got)
+	}
+}
+
+// Names that are secrets are replaced, also short ones, and the rest of the input is not (AU-07).
+func TestForCall_Names(t *testing.T) {
+	input := json.RawMessage(`{"pins": {"hunter2": "of hunter2", "ab": "ab"}, "ab": 1}`)
+	r := newRules(t, Options{}).ForCall(dray.Invocation{Input: input},
+		[]string{dray.SecretName + "/pins/hunter2", dray.SecretName + "/pins/ab"})
+	got := string(r.Invocation(dray.Invocation{Input: input}).Input)
+	if want := `{"pins": {"*": "of *", "*": "ab"}, "ab": 1}`; markPattern.ReplaceAllString(got, "*") != want {
+		t.Errorf("input %s, want %s", got, want)
 	}
 }
 

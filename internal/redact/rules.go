@@ -117,7 +117,7 @@ func (r *Rules) Base() *Redactor {
 }
 
 // ForCall returns the redactor of a call; nil if nothing is a secret. fields are the JSON pointers
-// of the values of its input that are secrets.
+// of the values of its input that are secrets, as dray.Tool.SecretFields returns them.
 func (r *Rules) ForCall(inv dray.Invocation, fields []string) *Redactor {
 	if r == nil {
 		return nil

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func compileSchema(text *json.RawMessage) (*schema, error) {
 	if invalid != nil {
 		return nil, fmt.Errorf("parse the schema: %w", invalid)
 	}
-	if err := describesObject(doc); err != nil {
+	if err := cmp.Or(describesObject(doc), checkSecretContent(doc)); err != nil {
 		return nil, err
 	}
 	c := jsonschema.NewCompiler()
@@ -78,7 +79,18 @@ func describesObject(doc any) error {
 	if typ, ok := top["type"]; ok && typ != "object" {
 		return fmt.Errorf(`its type is %v: use "type": "object", which every input and output is`, typ)
 	}
-	return nil
+	return sameDraft(doc)
+}
+
+// sameDraft refuses other drafts in schemas below, which only those with an $id can have.
+func sameDraft(doc any) (err error) {
+	eachSchemaText(doc, "", func(pointer string, object map[string]any) {
+		draft, ok := object["$schema"].(string)
+		if _, has := object["$id"].(string); ok && has && draft != draft2020 {
+			err = fmt.Errorf("$schema %s at %q is unsupported: use %s", draft, pointer, draft2020)
+		}
+	})
+	return err
 }
 
 // noLoader refuses references to other documents: the result of a validation must not depend on a

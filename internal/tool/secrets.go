@@ -35,9 +35,9 @@ type secretMark bool
 func (secretMark) Validate(*jsonschema.ValidatorContext, any) {}
 
 // secretFields returns the JSON pointers of the values in a document that the schema marks as
-// secret. A value is marked if any schema that could apply marks it, for example one branch of an
-// anyOf, whether the value is valid under that branch or not. A value in a marked one has no
-// pointer of its own.
+// secret, and those of members whose names it marks, with dray.SecretName before them. A value is
+// marked if any schema that could apply marks it, for example one branch of an anyOf, whether the
+// value is valid under that branch or not. A value in a marked one has no pointer of its own.
 func (s *schema) secretFields(doc json.RawMessage) []string {
 	if !s.hasSecrets {
 		return nil
@@ -60,11 +60,16 @@ func findSecrets(v any, pointer string, schemas []*jsonschema.Schema, found *[]s
 	switch v := v.(type) {
 	case map[string]any:
 		for name, member := range v {
-			var subs []*jsonschema.Schema
+			var names, subs []*jsonschema.Schema
 			for _, s := range schemas {
+				names = append(names, s.PropertyNames)
 				subs = append(subs, memberSchemas(s, name)...)
 			}
-			findSecrets(member, dray.JSONPointer(pointer, name), subs, found)
+			at := dray.JSONPointer(pointer, name)
+			if slices.ContainsFunc(applicable(names), isSecret) {
+				*found = append(*found, dray.SecretName+at)
+			}
+			findSecrets(member, at, subs, found)
 		}
 	case []any:
 		for i, element := range v {
@@ -98,7 +103,8 @@ func applicable(schemas []*jsonschema.Schema) []*jsonschema.Schema {
 
 // combined returns the schemas that a schema applies to its own value; some may be nil.
 func combined(s *jsonschema.Schema) []*jsonschema.Schema {
-	all := slices.Concat([]*jsonschema.Schema{s.Ref, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
+	all := slices.Concat([]*jsonschema.Schema{s.Ref, s.Not, s.If, s.Then, s.Else},
+		s.AllOf, s.AnyOf, s.OneOf)
 	if s.DynamicRef != nil {
 		all = append(all, s.DynamicRef.Ref)
 	}
@@ -128,7 +134,7 @@ func memberSchemas(s *jsonschema.Schema, name string) []*jsonschema.Schema {
 
 func elementSchemas(s *jsonschema.Schema, i int) []*jsonschema.Schema {
 	if i < len(s.PrefixItems) {
-		return []*jsonschema.Schema{s.PrefixItems[i]}
+		return []*jsonschema.Schema{s.PrefixItems[i], s.Contains}
 	}
 	return []*jsonschema.Schema{s.Items2020, s.Contains, s.UnevaluatedItems}
 }
@@ -154,7 +160,7 @@ func marksSecrets(top *jsonschema.Schema) bool {
 // below returns the schemas of the members and elements of a value.
 func below(s *jsonschema.Schema) []*jsonschema.Schema {
 	all := slices.Concat(s.PrefixItems, []*jsonschema.Schema{
-		s.UnevaluatedProperties, s.Items2020, s.Contains, s.UnevaluatedItems,
+		s.PropertyNames, s.UnevaluatedProperties, s.Items2020, s.Contains, s.UnevaluatedItems,
 	})
 	for _, sub := range s.Properties {
 		all = append(all, sub)
@@ -168,14 +174,60 @@ func below(s *jsonschema.Schema) []*jsonschema.Schema {
 	return all
 }
 
-// hideSecrets replaces messages about secret values, which may repeat them.
-func hideSecrets(details []dray.Detail, fields []string) {
-	for i, d := range details {
-		for _, field := range fields {
-			rest, ok := strings.CutPrefix(d.Pointer, "/input"+field)
-			if ok && (rest == "" || rest[0] == '/') {
-				details[i].Message = "is invalid; its value is a secret, which is not shown"
-			}
+// eachSchemaText calls visit for each object in the text of a schema, with its JSON pointer.
+func eachSchemaText(v any, pointer string, visit func(pointer string, object map[string]any)) {
+	switch v := v.(type) {
+	case map[string]any:
+		visit(pointer, v)
+		for name, member := range v {
+			eachSchemaText(member, dray.JSONPointer(pointer, name), visit)
+		}
+	case []any:
+		for i, element := range v {
+			eachSchemaText(element, dray.JSONPointer(pointer, strconv.Itoa(i)), visit)
 		}
 	}
+}
+
+// checkSecretContent refuses a mark in a contentSchema: a value in a text has no JSON pointer.
+func checkSecretContent(doc any) (err error) {
+	eachSchemaText(doc, "", func(pointer string, object map[string]any) {
+		eachSchemaText(object["contentSchema"], "", func(_ string, below map[string]any) {
+			if below["x-secret"] == true || below["writeOnly"] == true {
+				err = fmt.Errorf("%s/contentSchema marks a secret in a text: mark the text itself", pointer)
+			}
+		})
+	})
+	return err
+}
+
+// hideSecrets replaces messages about secret values and names, which may repeat them.
+func hideSecrets(details []dray.Detail, fields []string) {
+	for i := range details {
+		for _, field := range fields {
+			hideSecret(&details[i], field)
+		}
+	}
+}
+
+func hideSecret(d *dray.Detail, field string) {
+	const message = "is invalid; its value is a secret, which is not shown"
+	pointer, isName := strings.CutPrefix(field, dray.SecretName)
+	rest, inside := strings.CutPrefix(d.Pointer, "/input"+pointer)
+	inside = inside && (rest == "" || rest[0] == '/')
+	switch {
+	case !isName && inside:
+		d.Message = message
+	case isName && (inside || mayRepeat(d.Message, pointer)):
+		d.Pointer, d.Message = "/input"+pointer[:strings.LastIndexByte(pointer, '/')], message
+	}
+}
+
+// mayRepeat reports whether a message may repeat the last name of a pointer, which the validator
+// quotes.
+func mayRepeat(message, pointer string) bool {
+	name := pointer[strings.LastIndexByte(pointer, '/')+1:]
+	name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
+	quoted := strconv.Quote(name)
+	return strings.Contains(message, name) || quoted != `"`+name+`"` || strings.Contains(name, "'")
 }

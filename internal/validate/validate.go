@@ -106,10 +106,20 @@ func ContainerName(v *Violations, pointer, s string) string {
 	return s
 }
 
-// OneOf checks that s is empty or one of allowed and returns it.
+// OneOf checks that s is empty or one of allowed and returns it. The violation names the value that
+// s may be a misspelling of, else all of them.
 func OneOf[T ~string](v *Violations, pointer string, s T, allowed ...T) T {
-	if s != "" && !slices.Contains(allowed, s) {
-		v.Add(pointer, "%q is not one of %v", Quote(string(s)), allowed)
+	if s == "" || slices.Contains(allowed, s) {
+		return s
+	}
+	names := make([]string, len(allowed))
+	for i, a := range allowed {
+		names[i] = string(a)
+	}
+	if near := lexical.Closest(string(s), names); near != "" {
+		v.Add(pointer, "invalid value %q: did you mean %s?", Quote(string(s)), near)
+	} else {
+		v.Add(pointer, "invalid value %q: use one of %s", Quote(string(s)), strings.Join(names, ", "))
 	}
 	return s
 }

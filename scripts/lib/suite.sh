@@ -36,7 +36,8 @@ go_tests() {
 	local name=$1
 	shift
 	go tool -modfile=tools.mod gotestsum --format pkgname --format-hide-empty-pkg --format-icons text \
-		--jsonfile "$work/${name//\//_}.json" -- -race -count=1 "$@"
+		--jsonfile "$work/${name//\//_}.json" -- \
+		-race -count=1 -vet=off -ldflags=-w "$@"
 }
 
 # skipped prints the Go tests of a log that were skipped, each with its reason on one line.

@@ -31,6 +31,7 @@ all events, others those of their calls and of what they did.`,
 		},
 		fetch: (*client.Client).AuditEvents,
 		head:  []string{"TIME", "SEQ", "KIND", "WHO", "CALL", "WHAT"},
+		spare: []string{"SEQ", "WHO"},
 		row:   a.addEvent,
 	}.complete(a, cmd)
 }
@@ -38,12 +39,12 @@ all events, others those of their calls and of what they did.`,
 func (a *app) addEvent(t *table, e client.AuditEvent) {
 	var by struct{ Principal string }
 	_ = json.Unmarshal(e.Body, &by) // a body without one has none
-	t.add(a.time(e.At), strconv.FormatInt(e.Seq, 10), e.Kind, cmp.Or(by.Principal, "-"),
-		cmp.Or(e.Invocation, "-"), eventSummary(e))
+	t.add(a.timeCell(e.At), strconv.FormatInt(e.Seq, 10), e.Kind, cmp.Or(by.Principal, "-"),
+		cmp.Or(a.idCell(e.Invocation), "-"), eventSummary(e))
 }
 
-// eventSummary returns an event in one line; the JSON of its body if another version of dray wrote
-// it.
+// eventSummary returns an event in one line, of a call that began with its command; the JSON of its
+// body if another version of dray wrote it.
 func eventSummary(e client.AuditEvent) string {
 	if string(e.Body) == "null" {
 		return "(no body)"
@@ -51,6 +52,10 @@ func eventSummary(e client.AuditEvent) string {
 	body, err := audit.DecodeBody(e.Kind, json.RawMessage(e.Body))
 	if err != nil {
 		return string(e.Body)
+	}
+	var begin struct{ Input json.RawMessage }
+	if json.Unmarshal(e.Body, &begin) == nil && commandLine(begin.Input) != "-" {
+		return body.Summary() + ": " + commandLine(begin.Input)
 	}
 	return body.Summary()
 }

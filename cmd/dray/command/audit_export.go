@@ -1,10 +1,12 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +49,9 @@ func (a *app) runAuditExport(ctx context.Context, c *client.Client, query url.Va
 	if isTerminal(a.out) {
 		err = copyEscaped(a.out, in)
 	} else {
+		in.progress = newProgress(a.err, progressDelay)
 		_, err = io.Copy(a.out, in)
+		in.progress.clear()
 	}
 	if in.err != nil {
 		return dray.Errorf(dray.CodeInternal, "the export is not complete: %w", in.err).
@@ -56,16 +60,29 @@ func (a *app) runAuditExport(ctx context.Context, c *client.Client, query url.Va
 	return outputError(err)
 }
 
-// watchedReader records why r could not be read, as a copy does not tell it from a failed write.
+// watchedReader records why r could not be read, as a copy does not tell it from a failed write. It
+// shows how much was read, unless progress is nil.
 type watchedReader struct {
-	r   io.Reader
-	err error
+	r           io.Reader
+	err         error
+	progress    *progress
+	lines, read int64
+	next        time.Time // of the next message
 }
+
+// exportInterval is the time between two messages about an export.
+const exportInterval = 200 * time.Millisecond
 
 func (w *watchedReader) Read(p []byte) (int, error) {
 	n, err := w.r.Read(p)
 	if err != nil && err != io.EOF {
 		w.err = fmt.Errorf("read the response: %w", err)
+	}
+	w.lines += int64(bytes.Count(p[:n], []byte("\n")))
+	w.read += int64(n)
+	if now := time.Now(); w.progress != nil && now.After(w.next) {
+		w.next = now.Add(exportInterval)
+		w.progress.note("export", fmt.Sprintf("%d lines, %.1f MB", w.lines, float64(w.read)/1e6))
 	}
 	return n, err
 }

@@ -27,8 +27,9 @@ not recorded.`,
 		},
 		fetch: (*client.Client).ChangedFiles,
 		head:  []string{"TIME", "CALL", "ACTION", "BEFORE", "AFTER", "WHERE", "PATH"},
+		spare: []string{"BEFORE", "AFTER", "WHERE"},
 		row: func(t *table, f client.ChangedFile) {
-			t.add(a.time(f.At), f.Invocation, string(f.Action), hashCell(f.SHA256Before),
+			t.add(a.timeCell(f.At), a.idCell(f.Invocation), string(f.Action), hashCell(f.SHA256Before),
 				hashCell(f.SHA256After), string(f.Environment), f.Path)
 		},
 	}.complete(a, cmd)

@@ -19,8 +19,8 @@ type filterFlag struct {
 
 var (
 	sinceFlag = filterFlag{
-		"since", "since", "only from this `time` on: a duration such as 2h or 1d, or " +
-			"YYYY-MM-DD[THH:MM:SS], in local time or with an offset", (*app).parseTimeFilter,
+		"since", "since", "only from this `time` on: a duration such as 2h or 1d, today, " +
+			"yesterday, or YYYY-MM-DD[THH:MM:SS], in local time or with an offset", (*app).parseTimeFilter,
 	}
 	untilFlag = filterFlag{
 		"until", "until", "only before this `time`, as for --since", (*app).parseTimeFilter,

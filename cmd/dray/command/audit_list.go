@@ -3,8 +3,6 @@ package command
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +19,9 @@ func newAuditList(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List calls, newest first",
 		Long: `list lists calls, newest first. Callers see their own calls; root and the daemon's
-user see the calls of all. On a terminal lines are cut to its width and ids are short:
-commands take the beginning of an id too. Times are local; --utc prints them in UTC.`,
+user see the calls of all. On a terminal lines are cut to its width, a narrow one has
+fewer columns, and ids are short: commands take the beginning of an id too. Times are
+local; --utc prints them in UTC.`,
 		Example: "  dray audit list --limit 5\n  dray audit list --status failed --since 24h\n" +
 			"  dray audit list --workspace . --sort duration\n" +
 			"  dray audit list --argv 'go test' --all --json",
@@ -32,7 +31,7 @@ commands take the beginning of an id too. Times are local; --utc prints them in 
 		"sort", "sort", "`order`: started (newest first) or duration (longest first)", nil,
 	})
 	return pagedList[dray.Record]{
-		flags: flags, fetch: (*client.Client).Invocations, head: callColumns,
+		flags: flags, fetch: (*client.Client).Invocations, head: callColumns, spare: spareCallColumns,
 		row: func(t *table, rec dray.Record) { t.add(a.callCells(rec)...) },
 	}.complete(a, cmd)
 }
@@ -43,21 +42,17 @@ var callColumns = []string{
 
 const endColumn = "END"
 
-// callCells returns the line of a call in a table. On a terminal ids are short: commands take the
-// beginning of an id too.
+// spareCallColumns are left out on a narrow terminal, so that the command is visible.
+var spareCallColumns = []string{"WORKSPACE", "PRINCIPAL", "MS"}
+
+// callCells returns the line of a call in a table.
 func (a *app) callCells(rec dray.Record) []string {
-	id := rec.ID
-	if isTerminal(a.out) {
-		id = shortID(id)
-	}
 	return []string{
-		a.time(rec.StartedAt), id, rec.Tool, where(rec), endOf(rec), milliseconds(rec.DurationMS),
-		rec.Principal, cmp.Or(rec.Route.Workspace, rec.Workspace, "-"), commandLine(rec.Input),
+		a.timeCell(rec.StartedAt), a.idCell(rec.ID), rec.Tool, where(rec), endOf(rec),
+		milliseconds(rec.DurationMS), rec.Principal, cmp.Or(rec.Route.Workspace, rec.Workspace, "-"),
+		commandLine(rec.Input),
 	}
 }
-
-// shortID returns the part of an id that has its time, to a quarter of a millisecond.
-func shortID(id string) string { return id[:min(len(id), 18)] }
 
 // commandLine returns what a call ran: its argv, quoted as for a shell, or its command.
 func commandLine(input json.RawMessage) string {
@@ -73,34 +68,6 @@ func commandLine(input json.RawMessage) string {
 		words[i] = lexical.ShellWord(word)
 	}
 	return cmp.Or(strings.Join(words, " "), in.Command, "-")
-}
-
-// table returns a table for our output: on a terminal its lines fit, and the ends of calls have a
-// colour unless $NO_COLOR is set (https://no-color.org).
-func (a *app) table(head ...string) table {
-	t := table{head: head}
-	if !isTerminal(a.out) {
-		return t
-	}
-	t.width = columns(a.out)
-	if os.Getenv("NO_COLOR") == "" {
-		t.paint = paintEnd
-	}
-	return t
-}
-
-// paintEnd returns how a call ended in green, red, or yellow while it runs.
-func paintEnd(column, cell string) string {
-	color := 31
-	switch {
-	case column != endColumn || cell == endColumn:
-		return cell
-	case cell == string(dray.StatusSucceeded):
-		color = 32
-	case cell == string(dray.StatusRunning), cell == string(dray.StatusQueued):
-		color = 33
-	}
-	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", color, cell)
 }
 
 // where returns "host", or the name of the container that a call ran in. If the record has no name,

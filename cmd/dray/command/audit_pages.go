@@ -19,6 +19,8 @@ type pagedList[T any] struct {
 	flags []filterFlag
 	fetch func(*client.Client, context.Context, url.Values) (client.Reply[client.Page[T]], error)
 	head  []string
+	// spare are the columns that a narrow terminal does without, the first one first.
+	spare []string
 	// row adds the line of an item to a table.
 	row func(*table, T)
 }
@@ -109,7 +111,7 @@ func (l pagedList[T]) printer(a *app) pagePrinter[T] {
 	if a.json {
 		return &jsonPages[T]{app: a}
 	}
-	return &tablePages[T]{app: a, list: l, table: a.table(l.head...)}
+	return &tablePages[T]{app: a, list: l, table: a.table(l.head...).leaveOut(l.spare...)}
 }
 
 // tablePages prints pages as one table. The last line, on stderr, is how to get the next page.

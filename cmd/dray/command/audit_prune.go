@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
 )
 
@@ -44,7 +45,12 @@ smaller: new records use the space. Only root and the daemon's user may prune.`,
 			return err
 		}
 		return a.withClient(func(c *client.Client) error {
-			reply, err := c.Prune(ctx, req)
+			p := newProgress(a.err, progressDelay)
+			reply, err := c.Prune(ctx, req, p.note)
+			p.clear()
+			if req.Before.IsZero() && dray.CodeOf(err) == dray.CodeInvalidRequest {
+				err = dray.AsError(err).WithHint("use --keep or --before, or set audit.keep")
+			}
 			return printReply(a, reply, err, func(p client.Pruned) error {
 				return a.printPruned(p, dryRun)
 			})

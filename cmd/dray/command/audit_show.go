@@ -80,9 +80,13 @@ const idLength, minIDPrefix = 36, 8
 
 // fullID returns the id of the one call whose id begins with text.
 func fullID(ctx context.Context, c *client.Client, text string) (string, error) {
-	if len(text) < minIDPrefix || len(text) >= idLength ||
-		strings.Trim(text, "0123456789abcdef-") != "" {
+	switch {
+	case len(text) >= idLength, strings.Trim(text, "0123456789abcdef-") != "":
 		return text, nil // a complete id, or a text that the daemon reports as unknown
+	case len(text) < minIDPrefix:
+		return "", usagef("%q is too short for the beginning of an id", text).
+			WithHint("give at least %d characters: the calls of a minute have the same first ones",
+				minIDPrefix)
 	}
 	page, err := c.Invocations(ctx, url.Values{"id": {text}, "limit": {"10"}})
 	if err != nil {

@@ -22,15 +22,16 @@ const reconnectPause = 300 * time.Millisecond
 func newAuditTail(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Print the latest calls, and follow them as they end",
+		Short: "Print the latest calls, and follow new ones",
 		Long: `tail prints the latest calls, the newest last. With --follow it goes on and prints each
-call when it ends, also after a restart of the daemon, until it is interrupted.`,
+call when it begins and again when it ends, also after a restart of the daemon, until
+it is interrupted. With --json it prints each call once, when it ends.`,
 		Example: "  dray audit tail --follow\n  dray audit tail -f --status failed --json",
 		Args:    noArgs,
 	}
 	filters := a.filterFlags(cmd, callFilters)
 	limit := cmd.Flags().IntP("limit", "n", 10, "`number` of calls to begin with, 0 to 1000")
-	follow := cmd.Flags().BoolP("follow", "f", false, "print calls as they end")
+	follow := cmd.Flags().BoolP("follow", "f", false, "go on with calls as they begin and end")
 	a.jsonFlag(cmd)
 	cmd.Flags().Lookup("json").Usage = "print one JSON value for each call"
 	a.utcFlag(cmd)
@@ -42,12 +43,16 @@ call when it ends, also after a restart of the daemon, until it is interrupted.`
 		case *limit < 0 || *limit > audit.MaxLimit:
 			return usagef("--limit %d is not between 0 and %d", *limit, audit.MaxLimit)
 		}
-		t := tail{app: a, query: query, table: a.table(callColumns...), printed: map[string]bool{}}
+		t := tail{
+			app: a, query: query, begun: !a.json, printed: map[printedCall]bool{},
+			table: a.table(callColumns...).leaveOut(spareCallColumns...),
+		}
 		return a.withClient(func(c *client.Client) error {
 			if *follow {
 				return t.follow(ctx, c, *limit)
 			}
-			return t.latest(ctx, c, *limit, true)
+			t.begun = true
+			return t.latest(ctx, c, *limit)
 		})
 	})
 	return cmd
@@ -58,18 +63,26 @@ type tail struct {
 	app   *app
 	query url.Values
 	table table
-	// printed are the ids of the calls that latest printed.
-	printed map[string]bool
+	// begun is set if calls are printed before they have ended.
+	begun bool
+	// printed are the calls that latest printed.
+	printed map[printedCall]bool
 }
 
-// latest prints the latest calls, the newest last. Running ones are left out unless wanted.
-func (t *tail) latest(ctx context.Context, c *client.Client, limit int, running bool) error {
+// printedCall is a call that was printed while it ran, or when it had ended.
+type printedCall struct {
+	id    string
+	ended bool
+}
+
+// latest prints the latest calls, the newest last.
+func (t *tail) latest(ctx context.Context, c *client.Client, limit int) error {
 	if limit == 0 {
 		return nil
 	}
 	var calls []dray.Record
 	out := &collectedPages{keep: func(rec dray.Record) {
-		if running || rec.EndedAt != nil {
+		if t.begun || rec.EndedAt != nil {
 			calls = append(calls, rec)
 		}
 	}}
@@ -81,7 +94,7 @@ func (t *tail) latest(ctx context.Context, c *client.Client, limit int, running 
 		return err
 	}
 	for _, rec := range slices.Backward(calls) {
-		t.printed[rec.ID] = true
+		t.printed[printedCall{rec.ID, rec.EndedAt != nil}] = true
 		line, err := json.Marshal(rec)
 		if err == nil {
 			err = t.add(rec, line)
@@ -122,14 +135,18 @@ func (t *tail) write() error {
 	return t.table.write(t.app.out)
 }
 
-// follow prints the latest calls and then each call that ends. The stream begins before the latest
-// calls are listed, so that none is missed in between.
+// follow prints the latest calls and then each call that begins or ends. The stream begins before
+// the latest calls are listed, so that none is missed in between.
 func (t *tail) follow(ctx context.Context, c *client.Client, limit int) error {
-	stream, err := c.AuditFollow(ctx, t.query, 0)
+	query := maps.Clone(t.query)
+	if t.begun {
+		query.Set("begun", "1")
+	}
+	stream, err := c.AuditFollow(ctx, query, 0)
 	if err != nil {
 		return err
 	}
-	if err := t.latest(ctx, c, limit, false); err != nil {
+	if err := t.latest(ctx, c, limit); err != nil {
 		return errors.Join(err, stream.Close())
 	}
 	for {
@@ -141,7 +158,7 @@ func (t *tail) follow(ctx context.Context, c *client.Client, limit int) error {
 		if err != nil {
 			return err
 		}
-		if stream, err = reconnect(ctx, c, t.query, last); err != nil {
+		if stream, err = reconnect(ctx, c, query, last); err != nil {
 			return err
 		}
 	}
@@ -151,11 +168,11 @@ func (t *tail) follow(ctx context.Context, c *client.Client, limit int) error {
 func (t *tail) read(stream *client.CallStream) error {
 	for {
 		rec, line, err := stream.Next()
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil //nolint:nilerr // the daemon has exited: it is asked again
-		case t.printed[rec.ID]:
-			delete(t.printed, rec.ID)
+		}
+		if call := (printedCall{rec.ID, rec.EndedAt != nil}); t.printed[call] {
+			delete(t.printed, call)
 			continue
 		}
 		if err := t.add(rec, line); err != nil {

@@ -44,6 +44,9 @@ type daemonStarter struct {
 	status io.Writer
 }
 
+// lockFile is held by the daemon of the state directory.
+func (s *daemonStarter) lockFile() string { return filepath.Join(s.state, daemonLock) }
+
 // start returns when a daemon listens on the socket, started by this or by another command.
 func (s *daemonStarter) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startWait,
@@ -74,7 +77,7 @@ func (s *daemonStarter) startOnce(ctx context.Context) error {
 	}
 	defer mine.unlock()
 	listening, err = s.poll(ctx, func() (bool, error) {
-		running, err := locked(filepath.Join(s.state, daemonLock))
+		running, err := locked(s.lockFile())
 		return !running, err
 	})
 	if listening || err != nil {
@@ -119,7 +122,7 @@ func (s *daemonStarter) failed(pid int) func() (bool, error) {
 		if !hasExited || err != nil {
 			return false, err
 		}
-		other, err := locked(filepath.Join(s.state, daemonLock))
+		other, err := locked(s.lockFile())
 		return !other, err
 	}
 }
@@ -330,17 +333,47 @@ func (a *app) withClient(do func(*client.Client) error) error {
 }
 
 // withRunningDaemon is withClient for commands that must not start a daemon. Without a running one
-// it fails with [client.ErrNoDaemon]. Connecting to the socket would not do: a service manager may
-// listen there and start the daemon.
-func (a *app) withRunningDaemon(do func(*client.Client) error) error {
+// it fails with [client.ErrNoDaemon]; one that is starting is waited for. Connecting to the socket
+// would not do: a service manager may listen there and start the daemon.
+func (a *app) withRunningDaemon(ctx context.Context, do func(*client.Client) error) error {
 	cfg, err := a.load()
 	if err != nil {
 		return err
 	}
-	if running, err := locked(filepath.Join(string(cfg.State), daemonLock)); err != nil || !running {
+	if err := a.waitForSocket(ctx, cfg); err != nil {
+		return err
+	}
+	err = a.useClient(cfg, nil, do)
+	if errors.Is(err, client.ErrNoDaemon) { // it has just exited
+		return noDaemonError(cfg)
+	}
+	return err
+}
+
+// waitForSocket returns when the daemon of the state directory listens. It fails if none runs.
+func (a *app) waitForSocket(ctx context.Context, cfg *config.Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startWait, noSocketError(cfg))
+	defer cancel()
+	s := daemonStarter{state: string(cfg.State), socket: cfg.Server.Socket, status: a.err}
+	running, err := locked(s.lockFile())
+	if err != nil || !running {
 		return errors.Join(err, noDaemonError(cfg))
 	}
-	return a.useClient(cfg, nil, do)
+	listening, err := s.poll(ctx, func() (bool, error) {
+		running, err := locked(s.lockFile())
+		return !running, err
+	})
+	if err == nil && !listening {
+		return noDaemonError(cfg)
+	}
+	return err
+}
+
+// noSocketError says that the daemon of the state directory does not listen.
+func noSocketError(cfg *config.Config) error {
+	return dray.Errorf(dray.CodeNotFound, "%w for %s yet: one is starting or shutting down",
+		client.ErrNoDaemon, cfg.State).WithHint("see %s, and repeat the command",
+		filepath.Join(string(cfg.State), logName))
 }
 
 // noDaemonError says that no daemon uses the state directory.

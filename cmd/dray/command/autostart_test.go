@@ -3,6 +3,10 @@ package command
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,6 +97,57 @@ func TestLogIsBounded(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %d bytes", name, info, err, want)
 		}
 	}
+}
+
+// Commands that start no daemon wait for one that is starting, and say plainly if it exits instead.
+func TestPsWhileADaemonStarts(t *testing.T) {
+	for name, listens := range map[string]bool{"it listens": true, "it exits": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home := newHome(t)
+			if err := os.Mkdir(home.state, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			starting, err := tryLock(filepath.Join(home.state, daemonLock))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, terminal := onTerminal(t, home.dray(t, "ps"))
+			readUntil(t, terminal, "waiting for the daemon to start")
+			if listens {
+				serveEmptyPages(t, filepath.Join(home.state, "dray.sock"))
+			} else {
+				starting.unlock()
+			}
+			want, code := "no daemon is running for "+home.state+" (not_found)", 3
+			if listens {
+				want, code = "COMMAND", 0
+			}
+			if shown := readUntil(t, terminal, want); strings.Contains(shown, "internal") {
+				t.Errorf("ps shows %q", shown)
+			}
+			readUntil(t, terminal, "")
+			if got := r.exit(t); got != code {
+				t.Errorf("exit code %d, want %d", got, code)
+			}
+		})
+	}
+}
+
+// serveEmptyPages listens as a daemon without calls.
+func serveEmptyPages(t *testing.T, socket string) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"items":[],"next_cursor":""}`)
+	}))
+	_ = s.Listener.Close()
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
 }
 
 // The warning about a daemon of another version is printed on a terminal only.

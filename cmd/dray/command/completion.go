@@ -93,7 +93,7 @@ func (a *app) complete(list names) cobra.CompletionFunc {
 		quiet := *a
 		quiet.err = io.Discard
 		var found []cobra.Completion
-		_ = quiet.withRunningDaemon(func(c *client.Client) error {
+		_ = quiet.withRunningDaemon(ctx, func(c *client.Client) error {
 			all, err := list(ctx, c)
 			for _, value := range all {
 				if strings.HasPrefix(value, toComplete) && isOneLine(value) {

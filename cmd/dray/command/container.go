@@ -32,7 +32,7 @@ func newContainerList(a *app) *cobra.Command {
 }
 
 func (a *app) printContainers(page client.Page[client.Container]) error {
-	t := table{head: []string{"NAME", "STATE", "BREAKER", "WORKSPACE", "ID"}}
+	t := a.table("NAME", "STATE", "BREAKER", "WORKSPACE", "ID")
 	for _, c := range page.Items {
 		t.add(c.Name, c.State, c.Breaker, c.Workspace, c.ID)
 	}

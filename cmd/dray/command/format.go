@@ -15,68 +15,6 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// table is text in columns. Cells are escaped for a terminal.
-type table struct {
-	head []string
-	rows [][]string
-	// width is the maximum width of a line: longer ones are cut. 0 is no maximum.
-	width int
-	// paint returns a cell with a colour. Nil is none.
-	paint func(column, cell string) string
-
-	widths []int // of the columns that were written; nil before the head
-}
-
-func (t *table) add(cells ...string) {
-	for i := range cells {
-		cells[i] = escapeLine(cells[i])
-	}
-	t.rows = append(t.rows, cells)
-}
-
-// write prints the rows that were added since the last write. The first one prints the head too.
-func (t *table) write(w io.Writer) error {
-	rows := t.rows
-	if t.widths == nil {
-		t.widths = make([]int, len(t.head))
-		rows = append([][]string{t.head}, rows...)
-	}
-	t.rows = nil
-	for _, row := range rows {
-		for i, cell := range row {
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	var b strings.Builder
-	for _, row := range rows {
-		b.WriteString(t.line(row))
-	}
-	_, err := io.WriteString(w, b.String())
-	return outputError(err)
-}
-
-// line returns a row as a line. The colour of a cell does not count towards its width.
-func (t *table) line(row []string) string {
-	var b strings.Builder
-	at, gap := 0, 0
-	for i, cell := range row {
-		if t.width > 0 {
-			cell = cut(cell, t.width-at-gap)
-		}
-		if cell != "" {
-			b.WriteString(strings.Repeat(" ", gap))
-			if t.paint == nil {
-				b.WriteString(cell)
-			} else {
-				b.WriteString(t.paint(t.head[i], cell))
-			}
-			at, gap = at+gap+utf8.RuneCountInString(cell), 0
-		}
-		gap += t.widths[i] - utf8.RuneCountInString(cell) + 2
-	}
-	return b.String() + "\n"
-}
-
 // section is a part of a description: fields under a title, a block of text, or both. A section
 // without either is not printed.
 type section struct {
@@ -204,14 +142,30 @@ func (a *app) parseTime(flag, s string) (time.Time, error) {
 	if ago, ok := parseAgo(s); ok {
 		return time.Now().Add(-ago), nil
 	}
+	if t, ok := a.parseDay(s); ok {
+		return t, nil
+	}
 	for _, layout := range timeLayouts {
 		if t, err := time.ParseInLocation(layout, s, a.zone()); err == nil {
 			return t, nil
 		}
 	}
 	return time.Time{}, usagef("invalid time %q for --%s", s, flag).
-		WithHint("use a duration such as 90m or 1d, or YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS in local time " +
-			"or with an offset")
+		WithHint("use a duration such as 90m or 1d, today, yesterday, or YYYY-MM-DD or " +
+			"YYYY-MM-DDTHH:MM:SS in local time or with an offset")
+}
+
+// parseDay returns the beginning of today or yesterday in the zone of the app.
+func (a *app) parseDay(s string) (time.Time, bool) {
+	year, month, day := time.Now().In(a.zone()).Date()
+	switch s {
+	case "today":
+	case "yesterday":
+		day--
+	default:
+		return time.Time{}, false
+	}
+	return time.Date(year, month, day, 0, 0, 0, 0, a.zone()), true
 }
 
 // parseAgo parses a duration that may begin with a number of weeks or days, such as 1d12h.

@@ -3,10 +3,12 @@ package command
 import (
 	"bytes"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 )
 
 func TestTable(t *testing.T) {
@@ -106,6 +108,27 @@ func TestProgress_Count(t *testing.T) {
 	})
 }
 
+// An export shows on a terminal how much was read (AU-08).
+func TestProgress_Export(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := newProgress(&out, time.Second)
+		p.terminal = true
+		in := &watchedReader{r: strings.NewReader(strings.Repeat("one\ntwo\n", 3)), progress: p}
+		buf := make([]byte, 8)
+		for range 3 {
+			if _, err := in.Read(buf); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(600 * time.Millisecond)
+		}
+		p.clear()
+		if want := "dray: export: 6 lines, 0.0 MB\r\x1b[K"; out.String() != want {
+			t.Errorf("got %q, want %q", out.String(), want)
+		}
+	})
+}
+
 func TestProgress_LongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -189,4 +212,69 @@ func TestTableFitsTerminal(t *testing.T) {
 	if got.String() != want {
 		t.Errorf("%q, want %q", got.String(), want)
 	}
+}
+
+// Of a table that is too wide, spare columns are left out and paths are cut at their beginning, so
+// that the last column is visible; later rows have the same columns (AU-08).
+func TestTableLeavesOutColumns(t *testing.T) {
+	for width, want := range map[int]string{
+		90: "TIME      WHERE            END     WORKSPACE  COMMAND\n" +
+			"10:00:00  web-1            exit 1  /home/app  go test -run TestEverything ./...\n" +
+			"10:00:01  /home/me/src/ap  exit 1  /home/app  go vet\n",
+		54: "TIME      WHERE       END     COMMAND\n" +
+			"10:00:00  web-1       exit 1  go test -run TestEveryt…\n" +
+			"10:00:01  …me/src/ap  exit 1  go vet\n",
+	} {
+		tab := table{head: []string{"TIME", "WHERE", "END", "WORKSPACE", "COMMAND"}, width: width}
+		tab = tab.leaveOut("WORKSPACE")
+		var got strings.Builder
+		for _, row := range [][]string{
+			{"10:00:00", "web-1", "exit 1", "/home/app", "go test -run TestEverything ./..."},
+			{"10:00:01", "/home/me/src/ap", "exit 1", "/home/app", "go vet"},
+		} {
+			tab.add(row...)
+		}
+		if err := tab.write(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != want {
+			t.Errorf("%d columns:\n%s\nwant\n%s", width, got.String(), want)
+		}
+	}
+}
+
+// On a terminal of 80 columns the lists show what ran and what happened, with ids that commands
+// take (AU-08).
+func TestListsOnTerminal(t *testing.T) {
+	t.Parallel()
+	home := newHome(t)
+	if out, err := home.dray(t, "exec", "--", "echo", "the command is visible").CombinedOutput(); err != nil {
+		t.Fatal(string(out), err)
+	}
+	shown := func(args ...string) string {
+		r, terminal := onTerminal(t, home.dray(t, args...))
+		text := readUntil(t, terminal, "")
+		if code := r.exit(t); code != 0 {
+			t.Errorf("%v: exit code %d: %s", args, code, text)
+		}
+		for line := range strings.Lines(text) {
+			plain := regexp.MustCompile("\x1b\\[[0-9;]*[mK]").ReplaceAllString(strings.TrimSpace(line), "")
+			if n := utf8.RuneCountInString(plain); n > 80 {
+				t.Errorf("%v: a line of %d characters: %s", args, n, plain)
+			}
+		}
+		return text
+	}
+	list := shown("audit", "list")
+	if !strings.Contains(list, "echo 'the command is v") {
+		t.Errorf("audit list shows\n%s", list)
+	}
+	id := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}`).FindString(list)
+	if record := shown("audit", "show", id); !strings.Contains(record, "the command is visible") {
+		t.Errorf("audit show %s shows\n%s", id, record)
+	}
+	if events := shown("audit", "events"); !strings.Contains(events, "succeeded, exited 0") {
+		t.Errorf("audit events shows\n%s", events)
+	}
+	shown("tools")
 }

@@ -67,8 +67,13 @@ func (p *progress) show(phase, message string) {
 
 // count prints on a terminal how far a phase is, after the initial delay.
 func (p *progress) count(phase, what string, done, total int64) {
+	p.note(phase, fmt.Sprintf("%d of %d %s", done, total, what))
+}
+
+// note is show for messages that only a terminal gets, after the initial delay.
+func (p *progress) note(phase, message string) {
 	if p.terminal && !time.Now().Before(p.quietUntil) {
-		p.show(phase, fmt.Sprintf("%d of %d %s", done, total, what))
+		p.show(phase, message)
 	}
 }
 

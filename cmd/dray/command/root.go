@@ -78,6 +78,9 @@ func (w *helpWriter) Write(p []byte) (int, error) {
 // toolExitCodes is the annotation of commands with the exit codes of `dray exec`.
 const toolExitCodes = "exits-like-tool"
 
+// otherCommands is the title of the commands that need no daemon and no configuration.
+const otherCommands = "Other Commands:"
+
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dray",
@@ -93,10 +96,13 @@ state directory, and start it if it is not running.
 		"state `directory` (default: $DRAY_STATE, ~/.local/state/dray)")
 	root.PersistentFlags().StringVar(&a.config, "config", "",
 		"configuration `file` (default: $DRAY_CONFIG, ~/.config/dray/config.yaml)")
-	root.AddCommand(newExec(a), newCall(a), newTools(a), newRoute(a), newPath(a), newSync(a),
-		newWorkspace(a), newContainer(a), newAudit(a), newConfig(a), newDoctor(a), newPython(a),
-		newServe(a), newStatus(a), newPs(a), newCancel(a), newReload(a), newStop(a), newVersion(a),
-		newCompletion(a))
+	addGroup(root, "Call Commands:", newExec(a), newPython(a), newCall(a), newSync(a), newPs(a),
+		newCancel(a), newAudit(a))
+	addGroup(root, "Project Commands:", newWorkspace(a), newContainer(a), newTools(a), newRoute(a),
+		newPath(a))
+	addGroup(root, "Daemon Commands:", newStatus(a), newServe(a), newReload(a), newStop(a),
+		newConfig(a), newDoctor(a))
+	addGroup(root, otherCommands, newVersion(a), newCompletion(a))
 	addHelp(root)
 	a.addCompletions(root)
 	// a group of commands cannot be run by itself, so its usage line is left out
@@ -293,6 +299,7 @@ func outputError(err error) error {
 
 // addHelp adds cobra's help command, changed so that an unknown name is an error.
 func addHelp(root *cobra.Command) {
+	root.SetHelpCommandGroupID(otherCommands)
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "help" {

@@ -22,7 +22,7 @@ func (a *app) onDaemon(cmd *cobra.Command,
 ) *cobra.Command {
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
-		return a.withRunningDaemon(func(c *client.Client) error { return do(ctx, c, args) })
+		return a.withRunningDaemon(ctx, func(c *client.Client) error { return do(ctx, c, args) })
 	})
 	return cmd
 }
@@ -69,6 +69,14 @@ func sinceText(t time.Time) string {
 	return fmt.Sprintf("%s (%s)", localTime(t), time.Since(t).Round(time.Second))
 }
 
+// sinceCell is sinceText for a table: on a narrow terminal only how long ago it is.
+func (a *app) sinceCell(t time.Time) string {
+	if a.isNarrow() {
+		return time.Since(t).Round(time.Second).String()
+	}
+	return sinceText(t)
+}
+
 // withError adds the error of a part of the daemon to its name.
 func withError(name string, err *dray.Error) string {
 	if err == nil {
@@ -101,10 +109,11 @@ func (a *app) printActive(calls []client.Reply[dray.Record]) error {
 		}
 		return a.printJSON(client.Page[jsontext.Value]{Items: items})
 	}
-	t := table{head: []string{"ID", "TOOL", "STATUS", "WHERE", "SINCE", "WHO"}}
+	t := a.table("ID", "TOOL", "STATUS", "WHERE", "SINCE", "WHO", "COMMAND").leaveOut("WHO")
 	for _, c := range calls {
 		rec := c.Value
-		t.add(rec.ID, rec.Tool, string(rec.Status), where(rec), sinceText(rec.StartedAt), rec.Principal)
+		t.add(a.idCell(rec.ID), rec.Tool, string(rec.Status), where(rec), a.sinceCell(rec.StartedAt),
+			rec.Principal, commandLine(rec.Input))
 	}
 	return t.write(a.out)
 }

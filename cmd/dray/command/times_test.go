@@ -3,6 +3,7 @@ package command
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -33,11 +34,27 @@ func TestParseTime(t *testing.T) {
 			t.Errorf("%s is %v, want %v", text, got, want)
 		}
 	}
-	for _, text := range []string{"", "d", "1", "-1h", "1d-1h", "1h1d", "1.5d", "yesterday", "9:08", "99999999d"} {
+	for _, text := range []string{"", "d", "1", "-1h", "1d-1h", "1h1d", "1.5d", "tomorrow", "9:08", "99999999d"} {
 		if got, err := new(app).parseTime("since", text); err == nil {
 			t.Errorf("%q is %s", text, got)
 		}
 	}
+}
+
+// today and yesterday are calendar days, in the zone of the flags.
+func TestParseTime_Days(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it is midnight in UTC on 2000-01-01
+		time.Sleep(90 * time.Minute)
+		a := &app{utc: true}
+		for text, want := range map[string]time.Time{
+			"today":     time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
+			"yesterday": time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC),
+		} {
+			if got, err := a.parseTime("since", text); err != nil || !got.Equal(want) {
+				t.Errorf("%s is %s, want %s: %v", text, got, want, err)
+			}
+		}
+	})
 }
 
 // Printed times have the local zone, and can be given to --since.

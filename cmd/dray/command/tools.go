@@ -180,7 +180,7 @@ func (a *app) printLint(report lintReport) error {
 }
 
 func (a *app) printTools(page client.Tools) error {
-	t := table{head: []string{"NAME", "STATE", "RUNS", "DESCRIPTION"}}
+	t := a.table("NAME", "STATE", "RUNS", "DESCRIPTION")
 	for _, tool := range page.Items {
 		t.add(tool.Name, tool.State, cmp.Or(tool.Workspace, runsIn(tool)),
 			cmp.Or(firstSentence(tool.Description), tool.Reason))

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -119,5 +120,24 @@ func TestHelpListsExistingCommandsOnly(t *testing.T) {
 		if strings.Contains(stdout, "\n  "+absent) {
 			t.Errorf("help lists %s", absent)
 		}
+	}
+}
+
+// The help lists each command in a group.
+func TestHelpIsGrouped(t *testing.T) {
+	root := newRoot(&app{})
+	for _, cmd := range root.Commands() {
+		if cmd.GroupID == "" {
+			t.Errorf("%s is in no group", cmd.Name())
+		}
+	}
+	var out strings.Builder
+	if code := Execute(t.Context(), []string{"--help"}, nil, &out, io.Discard); code != 0 {
+		t.Fatal(code)
+	}
+	order := regexp.MustCompile(`(?s)Call Commands:.*  exec .*Project Commands:.*  workspace ` +
+		`.*Daemon Commands:.*  status .*Other Commands:.*  help `)
+	if !order.MatchString(out.String()) || strings.Contains(out.String(), "Additional Commands") {
+		t.Errorf("the help is\n%s", out.String())
 	}
 }

@@ -61,7 +61,7 @@ func newWorkspaceList(a *app) *cobra.Command {
 }
 
 func (a *app) printWorkspaces(page client.Page[client.Workspace]) error {
-	t := table{head: []string{"ID", "FOLDER", "STATE", "TRUSTED"}}
+	t := a.table("ID", "FOLDER", "STATE", "TRUSTED")
 	for _, w := range page.Items {
 		trusted := "no"
 		if w.Trusted {
