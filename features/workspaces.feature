@@ -122,7 +122,7 @@ Feature: Workspaces are trusted, started, stopped and found again
       | name   | configuration                                 | code                |
       | list   | [1, 2]                                        | container_failed    |
       | nobody | {"image": "dray-test/nobody-made-this:never"} | container_failed    |
-      | number | {"image": 5}                                  | container_failed    |
+      | number | {"image": 0.5}                                | container_failed    |
 
   Scenario: The command line has the same results and exit codes
     Given a workspace lines with the devcontainer configuration

@@ -41,7 +41,7 @@ func TestUsageErrors(t *testing.T) {
 		{"help nope", 2, `^dray: unknown command "nope" for "dray" \(invalid_request\)\nhint: see dray --help\n$`},
 		{"help audit lst", 2, `\nhint: did you mean dray audit list\?\n$`},
 		{"help exec sh", 2, `^dray: unknown command "sh" for "dray exec"`},
-		{"audit list --since yesterday", 2, `^dray: invalid time "yesterday" for --since`},
+		{"audit list --since someday", 2, `^dray: invalid time "someday" for --since`},
 		{"path to-host", 2, `^dray: missing path`},
 		{"path to-host --workspace . --container c /x", 2, `exclude each other`},
 		{"completion", 2, `\nhint: use bash, zsh or fish\n$`},
@@ -89,7 +89,7 @@ func TestUsageErrors(t *testing.T) {
 // Commands about the program itself do not use a daemon.
 func TestCommandsWithoutDaemon(t *testing.T) {
 	tests := map[string]string{
-		"":                `(?s)^dray runs tools .*Exit codes .*5  not found\n.*Available Commands:`,
+		"":                `(?s)^dray runs tools .*Exit codes .*5  not found\n.*Call Commands:.*Daemon Commands:`,
 		"help exec":       `(?s)^exec runs a program .*124    the call timed out\n.*128\+N  the tool was ended by signal N`,
 		"exec --help":     `Usage:\n  dray exec \[flags\] -- ARGV`,
 		"workspace":       `^List, start, stop, rebuild, remove and trust workspaces\n\nUsage:\n  dray workspace \[command\]\n`,

@@ -57,11 +57,11 @@ func testCommands(t *testing.T, h Harness) {
 	h.write(t, "helper_of_script.py", "answer = 42\n")
 	importing := h.write(t, "importing.py", "import helper_of_script\nhelper_of_script.answer")
 	quoted := fmt.Sprintf("%q", h.Dir)
-	if h.NoFiles { // it has none of these files, so each is a missing one
-		step{
-			request: python.Request{File: script}, code: 2, message: "can't open file '" + script,
-			errorCode: "not_found",
-		}.test(t, w)
+	if h.NoFiles {
+		_, err := w.Execute(h.fill(python.Request{File: script}), nil)
+		if err == nil || dray.AsError(err).Code != dray.CodeUnsupported {
+			t.Errorf("a file that the runtime does not have: %v", err)
+		}
 		return
 	}
 	for _, c := range []struct {
@@ -373,7 +373,8 @@ func testNested(t *testing.T, h Harness) {
 		case got.Error != nil && got.Error.Code == string(dray.CodeLimitExceeded):
 			return // the session has ended, and says why
 		case code == "len(str(x))":
-			if !strings.HasPrefix(got.Message(), "RecursionError") {
+			// some versions of Python do not count these levels
+			if !got.OK && !strings.HasPrefix(got.Message(), "RecursionError") {
 				t.Errorf("%q: got %.500s", code, got.Describe())
 			}
 		case !got.OK:
