@@ -31,7 +31,7 @@ type pythonInput struct {
 	Restart      *string                    `json:"restart"`
 	// Name is what tracebacks call the code.
 	Name string `json:"name"`
-	// named reports whether the input names a session.
+	// named reports whether the input has a session.
 	named bool
 }
 
@@ -69,8 +69,8 @@ var operationMembers = map[string][]string{
 	opPrepare: {"requirements", "python", "restart"},
 }
 
-// checkPythonInput returns what the schema cannot express: which members exclude or need each
-// other.
+// checkPythonInput returns the violations that the schema cannot express: members that exclude each
+// other, that are missing, or that belong to another operation.
 func checkPythonInput(input json.RawMessage, policy python.PreparePolicy) []dray.Detail {
 	var members map[string]json.RawMessage
 	if err := read(input, &members); err != nil {
@@ -106,7 +106,7 @@ func (in pythonInput) prepare() python.PrepareInput {
 	}
 }
 
-// prepareViolations returns what is wrong with the input of operation prepare, with the hint.
+// prepareViolations returns the error of PrepareInput.Parse as violations, which include its hint.
 func prepareViolations(err error) []dray.Detail {
 	e := dray.AsError(err)
 	if e == nil {
@@ -139,7 +139,8 @@ func exactlyOne(members map[string]json.RawMessage, names ...string) []dray.Deta
 	}
 }
 
-// misplacedInPython are members that belong to the call, with where to set them (PY-03).
+// misplacedInPython has members that callers set in the input by mistake, with the member of the
+// call to use instead (PY-03).
 var misplacedInPython = map[string]string{
 	"cwd":             "cwd",
 	"env":             "env",
@@ -156,7 +157,7 @@ var misplacedInPython = map[string]string{
 	"environment":     "environment",
 }
 
-// explainMisplaced says of members that belong to the call where to set them.
+// explainMisplaced replaces the messages for members that belong to the call.
 func explainMisplaced(details []dray.Detail) {
 	for i, d := range details {
 		name, _ := strings.CutPrefix(d.Pointer, "/input/")

@@ -8,8 +8,8 @@ import (
 	"github.com/dray-dev/dray/internal/python"
 )
 
-// describeRuntimes returns what each runtime of the daemon can do, as a part of the description of
-// the tool (PY-01).
+// describeRuntimes returns the part of the tool's description that lists what each runtime supports
+// (PY-01).
 func (o PythonOptions) describeRuntimes() string {
 	if o.Sessions == nil {
 		return ""

@@ -24,7 +24,8 @@ type PythonOptions struct {
 	Runtime string
 	// Prepare is what operation prepare may do.
 	Prepare python.PreparePolicy
-	// Wall is the timeout of runs without their own, CPU their maximum processor time; zero is none.
+	// Wall is the timeout of runs that have none of their own, CPU the maximum processor time of each
+	// run. Zero is no limit.
 	Wall, CPU time.Duration
 }
 
@@ -66,8 +67,8 @@ func (r *Registry) runPython(ctx context.Context, call dray.Call, sink dray.Sink
 	}
 }
 
-// newPythonCall fails with unsupported for what the runtime of the call cannot do. Nothing ran then
-// (PY-01).
+// newPythonCall decodes the input of a call and checks it against the runtime. It fails with
+// unsupported if the runtime cannot do what the input asks for; nothing has run then (PY-01).
 func (r *Registry) newPythonCall(call dray.Call) (pythonCall, error) {
 	c := pythonCall{Call: call, sessions: r.Python.Sessions}
 	var err error
@@ -122,9 +123,9 @@ func (c *pythonCall) checkSupport() error {
 	case c.Invocation.Terminal != nil:
 		return c.unsupported("a terminal", "omit tty; for a REPL run python3 with the tool exec")
 	case c.in.ReadOnly && !c.capabilities.ReadOnly:
-		return c.unsupported("read_only", "omit it: code in the container can write to its files")
+		return c.unsupported("read_only", "omit it; operation status lists what runtimes support")
 	case c.in.Permissions != nil && !c.capabilities.Permissions:
-		return c.unsupported("permissions", "omit them: code has the permissions of the container")
+		return c.unsupported("permissions", "omit them; operation status lists what runtimes support")
 	default:
 		return nil
 	}
@@ -208,8 +209,8 @@ func (r *Registry) execPython(ctx context.Context, c pythonCall, sink dray.Sink,
 	return c.withOutput(res, out, err)
 }
 
-// ended sets the result and the output of code that ran. Code that ends its own process has a
-// result with an error: to the breaker of the container that is no failure.
+// ended sets the result and the output of code that ran. If the code ended its own process, the
+// error is in the result and not returned, so that the breaker of the container does not count it.
 func (c *pythonCall) ended(ctx context.Context, run *python.Run, res *dray.Result,
 	out *pythonOutput, err error,
 ) error {
@@ -249,8 +250,8 @@ const (
 	codeSignal      = 128 // plus the number of the signal
 )
 
-// isCPULimit reports whether a reply is that of code that exceeded its processor time. No exception
-// has this code.
+// isCPULimit reports whether a reply is that of code that exceeded its processor time. An exception
+// has the code 1, and SystemExit with a number has no error.
 func isCPULimit(reply python.Reply) bool {
 	return reply.Code == codeTimeout && reply.Error != nil && reply.Error.Message == cpuMessage
 }
@@ -301,8 +302,8 @@ func closedCode(code string) dray.Code {
 	}
 }
 
-// stopped sets the output of code that something else ended: a timeout, a cancel, a limit or a
-// signal.
+// stopped sets the output of code that did not end by itself but by a timeout, a cancel, a limit or
+// a signal.
 func (c *pythonCall) stopped(res *dray.Result, out *pythonOutput) {
 	message := res.Error.Message // the runner sets an error with each of these reasons
 	switch res.Reason {
@@ -328,9 +329,9 @@ func withMessage(e *dray.Error, message string) *dray.Error {
 	return &changed
 }
 
-// warnLost warns that the session has lost its state, because its process was killed. Otherwise
-// those of earlier calls still run, and the end of those that the code has started is not proven:
-// the keeper that kills them is a process of the same user.
+// warnLost warns that the session has lost its state if its process was killed. If the session goes
+// on, processes of earlier calls may still run, and nothing proves that those of this call have
+// ended: the keeper that kills them is a process of the same user. So survivors are unknown.
 func (c *pythonCall) warnLost(res *dray.Result) {
 	st, err := c.sessions.Status(c.key)
 	if err == nil && st.StateLost {
