@@ -8,46 +8,27 @@
 //	internal/tool    the tool python: input, output, schema
 //	internal/python  Sessions: keys, slots, queue, idle sessions, lost state
 //	                 conn: frames to and from a worker, checks of everything that comes back
-//	                 Runtime: starts workers          container | pyodide
-//	  source/        the Python of both runtimes, and what is of one alone
+//	                 Runtime: starts workers: Container, Pyodide
+//	                 Sessions.Prepare: packages and interpreters of sessions
+//	  source/        the programs of workers, in Python and JavaScript
+//	  assets/        Deno and Pyodide on disk
+//	  pep508/        requirements and versions of packages
+//	  pythontest/    the contract suite of both runtimes
 //
 // # Running code
 //
-// The tool gives the executor an environment whose Start calls [Sessions.Start], so that a call of
-// a session is captured, limited and cancelled as a process is:
+// The tool passes the executor an environment whose Start calls [Sessions.Start]
+// (sessionEnvironment of internal/tool), so that a call of a session is captured, limited and
+// cancelled as a process is. Its caller calls [Run.Release] in any case, also after a panic.
 //
-//	type sessionEnvironment struct {
-//		dray.Environment
-//		start func(context.Context) (*python.Run, error)
-//		run   *python.Run
-//	}
-//
-//	func (e *sessionEnvironment) Start(ctx context.Context, _ dray.ProcessSpec) (dray.Process, error) {
-//		run, err := e.start(ctx) // calls Sessions.Start with key, environment and CallSpec
-//		if err != nil {
-//			return nil, err // a nil *Run is no nil Process
-//		}
-//		e.run = run
-//		return run, nil
-//	}
-//
-//	env := &sessionEnvironment{Environment: call.Environment, start: start}
-//	defer func() { env.run.Release() }() // also after a panic, and if the code did not run
-//	out, err := runner.Run(ctx, env, dray.ProcessSpec{}, options, sink)
-//	defer out.Release()
-//	if out.Result.Reason == dray.ReasonExited {
-//		files, err := env.run.Commit(context.WithoutCancel(ctx))
-//		reply, ok := env.run.Reply()
-//		...
-//	}
-//
-// The runner decides once whether the code ended or its deadline did. Files are committed after
-// that, so a committed run is never called a timeout (PY-21).
+// The runner decides once whether the code ended by itself. [Run.Commit] follows that decision, so
+// a run whose files were committed is never reported as a timeout (PY-21). No runtime commits files
+// yet.
 //
 // # Frames
 //
 // The daemon writes frames to the stdin of the worker process and reads frames from its stdout; its
-// stderr is text for the daemon's log. A frame is
+// stderr is text for the daemon's log. A frame consists of
 //
 //	length      uint32, big endian: the bytes that follow, 13 to 13 + 1 MiB
 //	type        byte
@@ -56,15 +37,17 @@
 //	sequence    uint32: counts the frames of one direction from 0
 //	body        length - 13 bytes
 //
-// A frame that is malformed, too long, out of order or of another request kills the worker, and so
-// does a byte while no request runs. Bodies longer than 1 MiB are sent as several frames, of which
-// the last has the upper-case type. Only the last frame of t, c and r may be without a body.
+// The daemon kills a worker that sends a frame that is malformed, too long, out of order or of
+// another request, or a byte while no request runs. Bodies longer than 1 MiB are sent as several
+// frames, of which the last has the upper-case type. Of the frames from the worker only T, C and R
+// may have an empty body.
 //
 // The daemon sends q and f frames of a request, then the others in any order. Frames of a request
 // that has ended may still arrive: the worker drops them. A reply has at most 9 MiB, of which the
-// value has 4 MiB and the globals together 4 MiB; a brokered call has 4 MiB, a hello 64 KiB.
-// In a value "$type" is the first member of a tagged value, and of nothing else. The text of an
-// error has 64 KiB at most, its traceback 512 KiB.
+// value has 4 MiB and the globals together 4 MiB; a brokered call has 4 MiB, a hello 64 KiB. The
+// frames f, F, b, B, c, C, t and T are reserved: no runtime uses them yet. In a value "$type" is
+// the first member of a tagged value, and of nothing else. The text of an error has 64 KiB at most,
+// its traceback 512 KiB.
 //
 //	to the worker    q Q  the request, JSON
 //	                 i I  stdin; I is its end
@@ -79,7 +62,7 @@
 //	                 t T  files that changed, as a tree
 //	                 r R  the reply, JSON; the request has ended
 //
-// User code shares the process with the worker's code in both runtimes, so it can forge frames. A
-// forged frame can say no more than a hostile result could: the daemon checks every reply as if
-// user code had written it.
+// User code shares the process with the worker's code in both runtimes, so it can forge replies,
+// and with Pyodide frames. A forged reply has no more effect than a hostile result: the daemon
+// checks every reply as if user code had written it.
 package python

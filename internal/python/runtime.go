@@ -27,11 +27,14 @@ type Runtime interface {
 }
 
 // Capabilities is what a runtime can do. They are published in the description of the tool and by
-// operation status. A request that needs what is missing is refused with unsupported.
+// operation status. The tool refuses read_only, permissions and prepare with unsupported where they
+// are missing.
 type Capabilities struct {
-	// Transactional says that files are changed when a run ends well, and not at all otherwise.
+	// Transactional says that files are changed if a run ends by itself, and not at all otherwise. No
+	// runtime has it yet.
 	Transactional bool `json:"transactional"`
-	// ReadOnly says that read_only is supported, Permissions that narrower permissions are.
+	// ReadOnly says that read_only is supported, Permissions that narrower permissions are. No runtime
+	// has them yet.
 	ReadOnly    bool `json:"read_only"`
 	Permissions bool `json:"permissions"`
 	// InterruptKeepsState says that an interrupted session keeps its globals.
@@ -39,7 +42,7 @@ type Capabilities struct {
 	// Modules says that `python -m` works, Prepare that operation prepare does.
 	Modules bool `json:"modules"`
 	Prepare bool `json:"prepare"`
-	// Broker says that `import dray` has read_text_file, fetch and call_tool.
+	// Broker says that `import dray` has read_text_file, fetch and call_tool. No runtime has it yet.
 	Broker bool `json:"broker"`
 	// MemoryLimit and CPULimit say that the budgets are enforced.
 	MemoryLimit bool `json:"memory_limit"`
@@ -48,48 +51,48 @@ type Capabilities struct {
 
 // WorkerSpec is a worker to start.
 type WorkerSpec struct {
-	// Environment is where the files of the session are, and where the container runtime runs.
+	// Environment is where the runtime container runs. The runtime pyodide ignores it.
 	Environment dray.Environment
 	// Executable is the interpreter in the environment: absolute, or empty for python3 of the PATH.
 	Executable string
 	// Generation counts the workers of the session from 1.
 	Generation uint32
-	// Memory is the budget of the worker in bytes. Zero is none.
+	// Memory is the budget of the worker in bytes. Zero is no limit.
 	Memory int64
-	// Permissions are those of the session. Nil are those of the environment.
+	// Permissions are those of the session. Nil means those of the environment.
 	Permissions *Permissions
 }
 
 // Worker is one process of a session. It runs one request at a time.
 type Worker interface {
-	// Hello is what the worker said when it was ready.
+	// Hello returns what the worker sent when it was ready.
 	Hello() Hello
 	// Execute starts a request. It fails if the worker has ended or runs one already.
 	Execute(req Request, files dray.Files) (Execution, error)
 	// Kill ends the worker with all its processes. It does not block.
 	Kill()
-	// Done is closed when the process and its descendants are gone. Exit is then how it ended.
+	// Done is closed when the process and its descendants have ended. Exit then returns how.
 	Done() <-chan struct{}
 	Exit() (dray.Exit, error)
 }
 
 // Execution is a request that runs.
 type Execution interface {
-	// Stdin is the stdin of the code. Output is what it writes; both streams are read to their ends,
-	// which come before the reply.
+	// Stdin returns the stdin of the code, and Output what it writes to a stream. The caller must read
+	// both streams to their ends, which come before the reply.
 	Stdin() io.WriteCloser
 	Output(stream dray.Stream) io.Reader
 	// Interrupt raises KeyboardInterrupt in the code. It does not block.
 	Interrupt()
-	// Done is closed when the request has ended, by its reply or with the worker. Reply is then the
-	// checked reply; an error says that there is none, and the worker has ended.
+	// Done is closed when the request has ended, by its reply or with the worker. Then Reply returns
+	// the checked reply, or an error if there is none because the worker has ended.
 	Done() <-chan struct{}
 	Reply() (Reply, error)
 }
 
-// Committer is an Execution that changes files only when it is told to. Sessions calls Commit at
-// most once, after Done with a reply, and then Discard, once or more; until then the session runs
-// nothing else.
+// Committer is an Execution that changes files only by Commit. No runtime implements it yet.
+// Sessions calls Commit at most once, after Done with a reply, and then Discard, once or more;
+// until then the session runs nothing else.
 type Committer interface {
 	// Commit changes all files or, with an error, none.
 	Commit(ctx context.Context) (FileChanges, error)
@@ -105,7 +108,7 @@ type FileChanges struct {
 	Deleted  []string `json:"deleted"`
 }
 
-// Hello is what a worker says of itself, checked.
+// Hello is what a worker reports about itself, checked.
 type Hello struct {
 	Python     string `json:"python"` // "3.11.2"
 	Executable string `json:"executable"`
@@ -126,13 +129,12 @@ const (
 // Request is one run of code, as the worker gets it.
 type Request struct {
 	// Code is source text, File the absolute path of a file in the environment, and Module the name of
-	// a module: one of them is set. Name is what tracebacks call Code.
+	// a module: exactly one of them is set. Name is what tracebacks call Code.
 	Code   string `json:"code,omitempty"`
 	File   string `json:"file,omitempty"`
 	Module string `json:"module,omitempty"`
 	Name   string `json:"name,omitempty"`
-	// Argv is sys.argv without its first element. Main makes the code a program: __name__ is
-	// "__main__" in globals of its own.
+	// Argv is sys.argv without its first element.
 	Argv []string `json:"argv"`
 	// Inputs are variables that the code gets, Globals the names of those to return.
 	Inputs  map[string]json.RawMessage `json:"inputs,omitempty"`
@@ -141,7 +143,7 @@ type Request struct {
 	// Cwd is absolute, in the environment. Env are variables for this call.
 	Cwd string            `json:"cwd"`
 	Env map[string]string `json:"env,omitempty"`
-	// CPU is the budget of processor time. Zero is none.
+	// CPU is the budget of processor time. Zero is no limit.
 	CPU      time.Duration `json:"cpu_ns,omitempty"`
 	ReadOnly bool          `json:"read_only,omitempty"`
 }
@@ -159,22 +161,23 @@ type Reply struct {
 	Usage   Usage    `json:"usage"`
 }
 
-// Failure is an exception, or why the code was not run.
+// Failure is an exception, or the reason why the code was not run.
 type Failure struct {
-	// Code is a code of the closed list, of python (PY-05, PY-12), or empty for an exception.
+	// Code is a code of the closed list or one of those of Python alone (PY-05, PY-12). It is empty
+	// for an exception.
 	Code      string `json:"code,omitempty"`
 	Message   string `json:"message"`
 	Traceback string `json:"traceback,omitempty"`
 }
 
-// Usage is what a call used. The worker says it, so it is information and no measurement.
+// Usage is what a call used. The worker reports it, and user code can forge it.
 type Usage struct {
 	WallMS      float64 `json:"wall_ms"`
 	CPUMS       float64 `json:"cpu_ms"`
 	MemoryBytes int64   `json:"memory_bytes"`
 }
 
-// Permissions are what the code of a session may reach (PY-19). The zero value is nothing.
+// Permissions are what the code of a session may reach (PY-19). The zero value permits nothing.
 type Permissions struct {
 	FS      string   `json:"fs"` // "none", "read" or "write"
 	Network []string `json:"network"`
