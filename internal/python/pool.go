@@ -14,21 +14,21 @@ import (
 type pool struct {
 	runtime Runtime
 	limit   int
-	used    int     // workers that start, live, or were killed and are not gone
-	ending  int     // those that were killed and are not gone
-	queue   []*hold // that wait for a worker's slot, in order
+	used    int     // slots in use, until the process of the worker has ended
+	ending  int     // those of workers that were killed
+	queue   []*hold // calls that wait for a slot, in order
 	waiting int     // calls that wait for a session or for a slot
 	// residents are the sessions with a worker.
 	residents map[*session]bool
 }
 
-// resident is a worker that has started.
+// resident is a started worker of a session.
 type resident struct {
 	worker     Worker
 	generation uint32
 	ending     bool          // it was killed
 	afterLoss  bool          // its next reply reports that state was lost
-	gone       chan struct{} // closed when its process is gone and its slot is free
+	gone       chan struct{} // closed when its process has ended and its slot is free
 }
 
 // hold is a call that has a session, or waits for it. Its fields are guarded by Sessions.mu.
@@ -37,7 +37,7 @@ type hold struct {
 	turn, slot waiter
 	starting   bool // it has a slot, and its worker has not started yet
 	run        *Run // nil until the code runs
-	// cancel ends the start of the call, or the function that has the session. cause is why.
+	// cancel ends the start of the call, or the function of Exclusive. cause is the reason.
 	cancel context.CancelCauseFunc
 	cause  *dray.Error
 	wait   *time.Timer // bounds both waits together; nil until the first
@@ -97,7 +97,7 @@ func (s *Sessions) takeOrQueue(h *hold, key Key) error {
 	return nil
 }
 
-// admit counts a call that begins to wait.
+// admit counts a call that begins to wait. It fails with busy if the queue is full.
 func (s *Sessions) admit(h *hold, w *waiter) error {
 	p := h.session.pool
 	if s.closed {
@@ -110,7 +110,7 @@ func (s *Sessions) admit(h *hold, w *waiter) error {
 	return nil
 }
 
-// sessionOf returns the session of a key, a new one if there is none.
+// sessionOf returns the session of a key, and creates it if there is none.
 func (s *Sessions) sessionOf(key Key) (*session, error) {
 	if s.closed {
 		return nil, errShuttingDown()
@@ -135,8 +135,8 @@ func (s *Sessions) grantTurn(h *hold) {
 	h.turn.grant()
 }
 
-// await blocks until a waiter is granted, for as long as the queue allows. The deadline of the call
-// is paused meanwhile. If it fails the call waits no more and has nothing of what it waited for.
+// await blocks until w is granted, for at most Options.QueueWait. The deadline of the call is
+// paused meanwhile. If await fails, the call has neither been granted anything nor is it queued.
 func (s *Sessions) await(ctx context.Context, h *hold, w *waiter) error {
 	defer executor.PauseDeadline(ctx)()
 	if h.wait == nil {
@@ -189,7 +189,7 @@ func (s *Sessions) release(h *hold) {
 	}
 }
 
-// passOn gives a session to the next call that waits for it, or leaves it idle.
+// passOn assigns a session to the next call that waits for it, or leaves it idle.
 func (s *Sessions) passOn(sess *session) {
 	sess.holder = nil
 	if len(sess.turns) > 0 {
@@ -248,8 +248,8 @@ func (s *Sessions) acquireOrQueue(h *hold) error {
 	return nil
 }
 
-// dispatch grants the free slots, and ends idle workers, the least recently used first, for the
-// calls that still wait. Workers that start or run are left alone.
+// dispatch grants the free slots. For the calls that still wait it ends idle workers, the least
+// recently used first, but none that starts or runs.
 func (s *Sessions) dispatch(p *pool) {
 	for len(p.queue) > 0 && p.used < p.limit {
 		h := p.queue[0]
@@ -277,7 +277,7 @@ func (p *pool) leastRecentlyUsed() (oldest *session) {
 	return oldest
 }
 
-// kill ends the worker of a session, if there is one. Its slot is free when the process is gone.
+// kill ends the worker of a session, if there is one. Its slot is free once the process has ended.
 func (s *Sessions) kill(sess *session) {
 	sess.stopTimer()
 	r := sess.resident
@@ -321,8 +321,8 @@ func (s *Sessions) returnSlot(h *hold) {
 	}
 }
 
-// maxSessions bounds the sessions that are remembered. Above it those that were not used for the
-// longest time are forgotten, with a loss that no reply has reported.
+// maxSessions bounds the sessions that are remembered. Above it the least recently used are
+// forgotten, together with losses that no reply has reported.
 const maxSessions = 10_000
 
 // makeRoom forgets a session if there are too many.
@@ -344,14 +344,14 @@ func (s *Sessions) makeRoom() {
 	}
 }
 
-// forgetIfUnused drops a session that no worker was ever asked for, as when its call was refused.
+// forgetIfUnused drops a session that never had a worker, for example because its call was refused.
 func (s *Sessions) forgetIfUnused(sess *session) {
 	if sess.generation == 0 && sess.prepared.isNew() && sess.holder == nil {
 		delete(s.sessions, sess.key)
 	}
 }
 
-// retryAfterError is when a caller may repeat a call.
+// retryAfterError says when a caller may repeat a call.
 type retryAfterError struct{ after time.Duration }
 
 func (e retryAfterError) Error() string {
@@ -361,7 +361,7 @@ func (e retryAfterError) Error() string {
 // RetryAfter returns whole seconds, at least one.
 func (e retryAfterError) RetryAfter() time.Duration { return e.after }
 
-// busyError returns the error of a call that may not wait, or not longer.
+// busyError returns the error of a call that cannot wait, or not any longer.
 func (s *Sessions) busyError(h *hold, w *waiter, why string) *dray.Error {
 	p := h.session.pool
 	retry := retryAfterError{max(time.Second, s.opts.QueueWait.Truncate(time.Second)/4)}

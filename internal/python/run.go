@@ -13,12 +13,12 @@ import (
 // CallSpec is a call of a session.
 type CallSpec struct {
 	Request Request
-	// Files are passed to the worker; nil for a runtime that runs where the files are.
+	// Files are passed to the worker. No runtime uses them yet.
 	Files dray.Files
 	// Executable is the interpreter of a worker to start, unless operation prepare has chosen one for
 	// the session. Empty is python3 of the environment.
 	Executable string
-	// Permissions are fixed by the first call of a session. Nil accepts those that it has.
+	// Permissions are fixed by the first call of a session. Nil accepts the session's own.
 	Permissions *Permissions
 }
 
@@ -26,20 +26,20 @@ type CallSpec struct {
 // deadline whatever its code does (PY-06).
 const maxGrace = 1500 * time.Millisecond
 
-// stopper is an Execution of code that can start processes.
+// stopper is implemented by an Execution whose code can start processes.
 type stopper interface {
-	// Stop is Interrupt, and kills the processes that the code has started and that are left when it
-	// ends. If that cannot be done, the worker ends. It does not block.
+	// Stop interrupts the code as Interrupt does. When the code ends, the processes that it started
+	// are killed; if that fails, the worker is ended. Stop does not block.
 	Stop()
 }
 
-// SessionInfo says in which worker a call ran.
+// SessionInfo describes the worker that a call ran in.
 type SessionInfo struct {
 	Key
 	Generation uint32
-	// Restarted says that the session has another worker than at its last reply, and DiscardedState
-	// that the globals of that one are lost: it was evicted, killed, idle for too long, or crashed, or
-	// the daemon was restarted.
+	// Restarted and DiscardedState have the same value. They report that the globals of the last
+	// worker are lost, and that no reply or Reset has reported it: the worker was evicted, killed,
+	// idle for too long, or crashed, or the daemon was restarted.
 	Restarted, DiscardedState bool
 	Capabilities              Capabilities
 }
@@ -61,19 +61,19 @@ type Run struct {
 	reply Reply
 	exit  dray.Exit
 	err   error
-	// crashed says that err is of the worker and not of its environment.
+	// crashed says that what runs in the worker caused err, and not its environment.
 	crashed bool
 }
 
-// Start runs code in a session. It blocks until no other call has the session, until the session
-// has a worker, and until that has accepted the request. Its wait for the session and for a slot is
-// bounded by Options.QueueWait and does not count for the deadline of ctx.
+// Start runs code in a session. It blocks until no other call has the session, the session has a
+// worker, and the worker has accepted the request. The waits for the session and for a slot
+// together are bounded by Options.QueueWait, and do not count for the deadline of ctx.
 //
 // It fails with busy if the queue is full or the wait was too long, with conflict if the session
 // was reset meanwhile or has other permissions, with shutting_down after Close, with the cause of
-// ctx, and with the errors of [Runtime].Start. Then nothing of the code has run.
+// ctx, and with the errors of [Runtime].Start. If it fails, no code has run.
 //
-// The caller reads both outputs to their ends and calls Release.
+// The caller must read both outputs to their ends and call Release.
 func (s *Sessions) Start(ctx context.Context, key Key, env dray.Environment, spec CallSpec,
 ) (*Run, error) {
 	var run *Run
@@ -84,7 +84,7 @@ func (s *Sessions) Start(ctx context.Context, key Key, env dray.Environment, spe
 	return run, err
 }
 
-// withSession calls start when a call has the session. If it fails the session is released.
+// withSession calls start when a call has the session. If start fails the session is released.
 func (s *Sessions) withSession(ctx context.Context, key Key,
 	start func(context.Context, *hold) error,
 ) error {
@@ -106,7 +106,7 @@ func (s *Sessions) withSession(ctx context.Context, key Key,
 	return nil
 }
 
-// enter makes Close wait for a call that starts. It reports whether it may.
+// enter makes Close wait for a call that starts. It reports false after Close.
 func (s *Sessions) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +171,7 @@ func (s *Sessions) worker(ctx context.Context, h *hold, env dray.Environment, sp
 }
 
 // usableWorker returns the worker of a session, or nil and a channel that is closed when the last
-// one is gone. It fails if the call wants permissions other than those of the session.
+// one has ended. It fails if the call wants permissions other than those of the session.
 func (s *Sessions) usableWorker(h *hold, spec CallSpec) (*resident, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,7 +309,7 @@ func (r *Run) finish(err error) (dray.Exit, error) {
 	return dray.Exit{Code: r.reply.Code, Survivors: dray.Survivors{Proven: true}}, nil
 }
 
-// lostWorker returns how a request ended without a reply.
+// lostWorker returns the exit and the error of a request that ended without a reply.
 func (r *Run) lostWorker(err error) (dray.Exit, error) {
 	exit, exitErr := r.resident.worker.Exit()
 	switch {
@@ -356,9 +356,9 @@ func (r *Run) Signal(sig syscall.Signal) error {
 // Resize fails with dray.ErrNoTerminal.
 func (r *Run) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
 
-// Stop interrupts the code, and kills the worker with all its processes after grace, of which at
-// most 1.5 s are given. If the code ends before that, the processes that it started are killed, and
-// those of earlier calls stay. It does not block.
+// Stop interrupts the code, and kills the worker with all its processes after grace or 1.5 s,
+// whichever is less. If the code ends before that, the processes that it started are killed, and
+// those of earlier calls stay. Stop does not block.
 func (r *Run) Stop(grace time.Duration) {
 	r.sessions.mu.Lock()
 	defer r.sessions.mu.Unlock()
@@ -394,9 +394,9 @@ func (r *Run) killLocked() {
 	}
 }
 
-// Wait blocks until the request has ended, or the worker is gone. Exit.Code is the code of the
-// reply. Without a reply it returns how the worker ended, and fails with agent_lost if that exited
-// by itself or violated the protocol, with conflict if the session was reset, and with
+// Wait blocks until the request or the worker has ended. Exit.Code is the code of the reply.
+// Without a reply the exit is that of the worker, and Wait fails with agent_lost if the worker
+// exited by itself or violated the protocol, with conflict if the session was reset, and with
 // shutting_down after Close.
 func (r *Run) Wait() (dray.Exit, error) {
 	<-r.done
@@ -410,17 +410,17 @@ func (r *Run) Crashed() bool {
 	return r.crashed
 }
 
-// Reply returns the checked reply, after Wait. It reports whether there is one.
+// Reply returns the checked reply, and reports whether there is one. It must be called after Wait.
 func (r *Run) Reply() (Reply, bool) {
 	_, err := r.execution.Reply()
 	return r.reply, err == nil
 }
 
-// Session says in which worker the call ran.
+// Session describes the worker that the call runs in.
 func (r *Run) Session() SessionInfo { return r.info }
 
 // Commit changes the files as the code did, if the runtime is transactional, and returns what
-// changed. Its caller calls it after Wait, once, when the outcome of the call is decided and is no
+// changed. It must be called at most once, after Wait, and only if the outcome of the call is no
 // timeout, cancel or limit (PY-18).
 func (r *Run) Commit(ctx context.Context) (FileChanges, error) {
 	if c, ok := r.execution.(Committer); ok && r.err == nil {
@@ -429,9 +429,8 @@ func (r *Run) Commit(ctx context.Context) (FileChanges, error) {
 	return FileChanges{}, nil
 }
 
-// Release lets the next call have the session, and drops the changes to files that were not
-// committed. It may be called more than once, and with a nil Run. It blocks until the request has
-// ended.
+// Release blocks until the request has ended, drops changes to files that were not committed, and
+// lets the next call have the session. It may be called more than once, and with a nil Run.
 func (r *Run) Release() {
 	if r == nil {
 		return

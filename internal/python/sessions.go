@@ -15,22 +15,22 @@ import (
 
 // Options are the parameters of [New].
 type Options struct {
-	// Runtimes start the workers. A session names one of them and keeps it.
+	// Runtimes start the workers. A session belongs to one of them.
 	Runtimes []Runtime
-	// Resident are the maximum numbers of workers by the name of the runtime: those that start, run,
-	// are idle or have not ended yet. Each is at least 1.
+	// Resident has the maximum number of workers of each runtime, at least 1. It counts workers that
+	// start, run, are idle, or were killed and have not ended yet.
 	Resident map[string]int
-	// Idle is how long a worker is kept without a call. Zero is without end.
+	// Idle is how long a worker is kept without a call. Zero is no limit.
 	Idle time.Duration
-	// Queue is the maximum number of calls that wait for a session or a worker, by runtime. QueueWait
-	// bounds their wait.
+	// Queue is the maximum number of calls of each runtime that wait for a session or a worker.
+	// QueueWait bounds the wait of each.
 	Queue     int
 	QueueWait time.Duration
-	// Memory is the budget of a worker in bytes; RetireAbove ends a worker after a call that left it
-	// with more. Zero is no bound.
+	// Memory is the budget of a worker in bytes. A worker whose peak exceeds RetireAbove bytes is
+	// ended after the call. Zero is no limit.
 	Memory, RetireAbove int64
 	// StateFile lists the sessions with state, so that its loss is reported after a restart of the
-	// daemon (PY-25). Its directory exists. Empty is no such file.
+	// daemon (PY-25), and what operation prepare chose. Its directory must exist. Empty means no file.
 	StateFile string
 	Log       *zap.Logger // required
 }
@@ -55,8 +55,8 @@ func compareKeys(a, b Key) int {
 type SessionState string
 
 // The states of a session. A cold session has no worker: none was started, or it was idle for too
-// long, or another session needed its place. The worker of a dead one was killed or has crashed.
-// The next call of either starts a worker.
+// long, or another session needed its slot. The worker of a dead session has crashed or was killed
+// during a call. The next call of a cold or dead session starts a worker.
 const (
 	Cold        SessionState = "cold"
 	Starting    SessionState = "starting"
@@ -70,9 +70,9 @@ const (
 type Status struct {
 	Key
 	State SessionState `json:"state"`
-	// Generation counts the workers of the session. Zero is none yet.
+	// Generation is the number of workers that the session has had.
 	Generation uint32 `json:"generation"`
-	// Hello is that of the worker; nil without one.
+	// Hello is the hello of the worker, nil without a worker.
 	Hello *Hello `json:"worker,omitempty"`
 	// Executable is the interpreter that operation prepare chose; empty is the environment's.
 	Executable  string       `json:"executable,omitempty"`
@@ -111,7 +111,7 @@ type session struct {
 	// lost is the generation of the last worker whose state was lost, if no reply of a later one has
 	// reported that; else zero.
 	lost      uint32
-	died      bool // the last worker ended by itself, or in a call
+	died      bool // the last worker crashed, or ended during a call
 	holder    *hold
 	turns     []*hold
 	resident  *resident
@@ -137,8 +137,8 @@ func New(opts Options) (*Sessions, error) {
 	return s, nil
 }
 
-// load creates the sessions whose state was lost when the daemon ended, and those that operation
-// prepare has chosen something for.
+// load creates the sessions of the journal: those whose state was lost when the daemon ended, and
+// those that were prepared.
 func (s *Sessions) load() {
 	var entries []journalEntry
 	s.journal, entries = openJournal(s.opts.StateFile, s.opts.Log)
@@ -169,8 +169,8 @@ func (s *Sessions) Runtimes() map[string]Capabilities {
 	return all
 }
 
-// Close refuses new calls, fails those that wait with shutting_down, ends all workers, and blocks
-// until they are gone.
+// Close refuses new calls, fails waiting calls with shutting_down, ends all workers, and blocks
+// until they have ended.
 func (s *Sessions) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -262,8 +262,8 @@ func (sess *session) state() SessionState {
 	}
 }
 
-// Interrupt raises KeyboardInterrupt in the code that a session runs, at once, and reports whether
-// it runs any. It fails with not_found if there is no such session.
+// Interrupt raises KeyboardInterrupt in the code that a session runs. It does not block, and
+// reports whether the session runs code. It fails with not_found if there is no such session.
 func (s *Sessions) Interrupt(key Key) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,10 +278,10 @@ func (s *Sessions) Interrupt(key Key) (bool, error) {
 	return false, nil
 }
 
-// Reset ends the worker of a session at once, also if it runs a call, which then fails with
-// conflict. It blocks until the worker is gone, or ctx ends. It reports whether state was
-// discarded, which the next reply does not repeat. Calls that wait run in the next worker. It fails
-// with not_found if there is no such session.
+// Reset ends the worker of a session at once. A call that runs in it fails with conflict; calls
+// that wait run in the next worker. Reset blocks until the worker has ended, or ctx ends. It
+// reports whether state was discarded; the next reply does not report that again. It fails with
+// not_found if there is no such session.
 func (s *Sessions) Reset(ctx context.Context, key Key) (discarded bool, err error) {
 	s.mu.Lock()
 	sess := s.sessions[key]
@@ -317,7 +317,7 @@ func (s *Sessions) abort(sess *session, cause *dray.Error) {
 	s.kill(sess)
 }
 
-// gone returns a channel that is closed when the session's worker is gone.
+// gone returns a channel that is closed when the session has no worker.
 func (sess *session) gone() <-chan struct{} {
 	if sess.resident != nil {
 		return sess.resident.gone
