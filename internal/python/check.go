@@ -12,13 +12,13 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The limits of values (PY-05). The worker keeps them by replacing what exceeds them with marks; a
-// reply that exceeds them is a violation.
+// The limits of values (PY-05). The worker replaces what is deeper with a mark, and fails the
+// request for a value that exceeds another limit. A reply that exceeds one is a violation.
 const (
-	MaxDepth      = 8    // nested arrays and objects
-	MaxItems      = 1024 // of one array
-	MaxProperties = 1024 // of one object
-	MaxValue      = 4 << 20
+	MaxDepth      = 8       // nested arrays and objects
+	MaxItems      = 1024    // of one array
+	MaxProperties = 1024    // of one object
+	MaxValue      = 4 << 20 // bytes of JSON
 )
 
 // The limits of texts in bytes.
@@ -35,7 +35,7 @@ var failureCodes = []string{
 	string(dray.CodeLimitExceeded), string(dray.CodeBadCwd), string(dray.CodeDenied),
 }
 
-// Codes of failures that are of Python alone.
+// Codes of failures that only Python has. No runtime uses the first two yet.
 const (
 	CodeAccess             = "EACCES"
 	CodeNoSystem           = "ENOSYS"
@@ -43,14 +43,14 @@ const (
 	CodeInstallUnsupported = "ERR_PYTHON_PACKAGE_INSTALL_UNSUPPORTED"
 )
 
-// decode reads one JSON object: known members, each once, in valid UTF-8.
+// decode reads one JSON object. Unknown and repeated members and invalid UTF-8 are errors.
 func decode(body []byte, v any) error {
 	return json.Unmarshal(body, v, json.RejectUnknownMembers(true))
 }
 
 var versionPattern = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}[0-9a-z+.]{0,16}$`)
 
-// checkHello returns the hello of a worker.
+// checkHello decodes and checks the hello of a worker.
 func checkHello(body []byte) (Hello, error) {
 	var h Hello
 	if err := decode(body, &h); err != nil {
@@ -65,13 +65,13 @@ func checkHello(body []byte) (Hello, error) {
 	return h, nil
 }
 
-// isPath reports whether a text is empty or an absolute path that can be shown.
+// isPath reports whether a text is empty or an absolute path without control characters.
 func isPath(p string) bool {
 	printable := !slices.ContainsFunc([]rune(p), func(r rune) bool { return r < ' ' || r == 0x7f })
 	return len(p) <= maxPath && printable && (p == "" || p[0] == '/')
 }
 
-// describe returns the text of an error without what the worker wrote.
+// describe returns the text of a JSON error without any text of the worker.
 func describe(err error) string {
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		return "invalid JSON at byte " + strconv.FormatInt(e.ByteOffset, 10)
@@ -85,7 +85,7 @@ func describe(err error) string {
 	return "invalid JSON"
 }
 
-// checkReply returns the reply to a request that asked for the given globals.
+// checkReply decodes and checks the reply to a request that asked for the given globals.
 func checkReply(body []byte, globals []string) (Reply, error) {
 	if err := checkShape(body); err != nil {
 		return Reply{}, err
@@ -130,7 +130,7 @@ func (r *Reply) checkUsage() error {
 	return nil
 }
 
-// checkNames checks that each requested global is there at most once, and no other.
+// checkNames checks that the reply has each requested global at most once, and no other.
 func (r *Reply) checkNames(globals []string) error {
 	requested := map[string]bool{}
 	for _, name := range globals {

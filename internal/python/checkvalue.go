@@ -19,7 +19,7 @@ const (
 	maxExact = 1 << 53
 )
 
-// typeMember is the first member of a tagged value; tags are its values.
+// typeMember is the first member of a tagged value; tags has the values that it may have.
 const typeMember = "$type"
 
 var tags = []string{
@@ -67,7 +67,7 @@ func (w walker) read() (jsontext.Token, error) {
 	return t, nil
 }
 
-// value reads one value inside of depth arrays and objects, of which there may be limit.
+// value reads one value that is nested in depth arrays and objects; limit is the maximum depth.
 func (w walker) value(depth, limit int) error {
 	t, err := w.read()
 	if err != nil {
@@ -101,7 +101,8 @@ func (w walker) array(depth, limit int) error {
 	return err
 }
 
-// object reads an object. A tagged one may be one deeper: it stands for a value that is too deep.
+// object reads an object. A tagged one may be one level deeper, because it replaces a value that is
+// too deep.
 func (w walker) object(depth, limit int) error {
 	for members := 0; w.dec.PeekKind() != '}'; members++ {
 		name, err := w.read()
@@ -144,7 +145,7 @@ func (w walker) tag() error {
 	return err
 }
 
-// checkNumber checks that every reader reads the same number.
+// checkNumber refuses numbers that some readers of JSON would round.
 func checkNumber(text string) error {
 	if len(text) > maxNumber {
 		return protocolError("a number has more than %d bytes", maxNumber)

@@ -20,7 +20,7 @@ const (
 )
 
 // errWorkerEnded is returned by [Execution].Reply if the worker ended without a reply. Then
-// [Worker].Exit has how.
+// [Worker].Exit returns how.
 var errWorkerEnded = errors.New("the Python worker ended without a reply")
 
 // conn is the daemon's end of the frames of one worker, for both runtimes. Whoever creates it sets
@@ -34,12 +34,14 @@ var errWorkerEnded = errors.New("the Python worker ended without a reply")
 // It is safe for concurrent use.
 type conn struct {
 	// kill ends the worker. conn calls it once, when the worker has violated the protocol or its
-	// stdout has ended. It must not block. After it reads and writes must end.
+	// stdout has ended. It must not block, and must make blocked reads and writes end.
 	kill func()
-	// onCall receives a brokered call. Without it such a call is a violation. It is called by the
-	// goroutine that reads the frames, so it must not block. The answer is sent with answerCall.
+	// onCall receives a brokered call. If it is nil, as in both runtimes, such a call is a violation.
+	// It is called by the goroutine that reads the frames, so it must not block. The result is sent
+	// with answerCall.
 	onCall func(e *execution, body []byte)
-	// receivesFiles says that a request may send files that changed; see execution.changedFiles.
+	// receivesFiles says that a request may send files that changed; see execution.changedFiles. No
+	// runtime sets it yet.
 	receivesFiles bool
 
 	frames     *frameReader
@@ -64,8 +66,8 @@ func newConn(r io.Reader, w io.Writer, generation uint32) *conn {
 	}
 }
 
-// run reads frames until the worker ends or violates the protocol. It kills the worker, ends the
-// request that runs, and returns when nothing reads or writes any more.
+// run reads frames until the worker ends or violates the protocol. Then it kills the worker, ends
+// the request that runs, and returns when all reads and writes have ended.
 func (c *conn) run() error {
 	kill := sync.OnceFunc(c.kill)
 	var writer sync.WaitGroup
@@ -97,8 +99,8 @@ func (c *conn) end(err error) {
 	}
 }
 
-// hello blocks until the worker is ready. It fails if the worker ends first, and with the cause of
-// ctx.
+// hello blocks until the worker is ready, and returns its hello. It fails if the worker ends first,
+// and with the cause of ctx if ctx ends first.
 func (c *conn) hello(ctx context.Context) (Hello, error) {
 	select {
 	case <-c.greeted:
@@ -133,7 +135,7 @@ func (c *conn) execute(req Request) (*execution, error) {
 	return e, nil
 }
 
-// readFrames handles frames until one is wrong or the stream ends.
+// readFrames handles frames until one is invalid or the stream ends.
 func (c *conn) readFrames() error {
 	for {
 		// A byte while no request runs is a violation, also if no whole frame follows.
@@ -174,7 +176,7 @@ func (c *conn) isGreeted() bool {
 	}
 }
 
-// greet receives the first frame.
+// greet receives the first frame, which must be a hello.
 func (c *conn) greet(h header) error {
 	if h.kind != kindHello || h.request != 0 || h.body > maxHello {
 		return protocolError("its first frame is of type %q with %d bytes for request %d, and no hello",
@@ -228,7 +230,7 @@ type assembly struct {
 	limit int
 }
 
-// add reads a part. The limit is checked before anything is read.
+// add reads a part. It checks the limit before it reads.
 func (a *assembly) add(f *frameReader, h header) error {
 	if a.body.Len()+h.body > a.limit {
 		return protocolError("a body of type %q is larger than %d bytes", byte(h.kind), a.limit)

@@ -6,8 +6,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Exclusive is a session that no call runs in. Its methods must not be used concurrently, nor after
-// the function that got it has returned.
+// Exclusive is a session in which no call runs. Its methods must not be used concurrently, nor
+// after the function that received it has returned.
 type Exclusive struct {
 	sessions *Sessions
 	hold     *hold
@@ -15,10 +15,9 @@ type Exclusive struct {
 	spec     CallSpec
 }
 
-// Exclusive calls work while no call runs in the session, and no other can start. It waits for that
-// as Start does, and fails with the same errors and with that of work. Reset and Close end the
-// context of work with their cause. The worker keeps running. Request and Files of spec are not
-// used.
+// Exclusive calls work while no call runs in the session and none can start. It waits for the
+// session as Start does, and fails with the errors of Start and of work. Reset and Close cancel the
+// context of work with a cause. The worker keeps running. Request and Files of spec are not used.
 func (s *Sessions) Exclusive(ctx context.Context, key Key, env dray.Environment, spec CallSpec,
 	work func(context.Context, *Exclusive) error,
 ) error {

@@ -10,7 +10,7 @@ import (
 type execution struct {
 	conn    *conn
 	request uint32
-	globals []string // that the reply may have
+	globals []string // the names that the reply may have
 
 	stdin          *bodyWriter
 	stdout, stderr pipe
@@ -84,9 +84,9 @@ func (e *execution) stagedFiles() io.WriteCloser {
 	return &bodyWriter{execution: e, part: kindFiles, last: kindFilesEnd, size: maxBody}
 }
 
-// changedFiles returns the files that changed, as a tree. It ends with io.ErrUnexpectedEOF if the
-// request ends before the tree does. If conn.receivesFiles is set it must be read to its end, or
-// closed, which drops the rest.
+// changedFiles returns the files that changed, as a tree. Reads fail with io.ErrUnexpectedEOF if
+// the request ends before the tree does. If conn.receivesFiles is set, the caller must read it to
+// its end, or close it, which drops the rest.
 func (e *execution) changedFiles() io.ReadCloser { return e.changed.r }
 
 // answerCall sends the result of a brokered call. It does not block, and does nothing after the end

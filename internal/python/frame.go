@@ -78,7 +78,7 @@ func newFrameReader(r io.Reader, generation uint32) *frameReader {
 }
 
 // next reads a header. It fails with io.EOF or io.ErrUnexpectedEOF if the worker has ended, and
-// with a protocol error if the header is wrong in itself.
+// with a protocol error if the header is invalid.
 func (f *frameReader) next() (header, error) {
 	b, err := f.r.Peek(headerSize)
 	if err != nil {
@@ -103,7 +103,7 @@ func (f *frameReader) next() (header, error) {
 	return h, f.check(h)
 }
 
-// check compares the fields that are known before the frame arrives.
+// check compares the header with the generation and the sequence that are expected.
 func (f *frameReader) check(h header) error {
 	switch {
 	case h.generation != f.generation:
@@ -117,7 +117,7 @@ func (f *frameReader) check(h header) error {
 	return nil
 }
 
-// mayBeEmpty reports whether a frame without a body says anything: that a body has ended.
+// mayBeEmpty reports whether a frame may have no body, because it ends the body of several frames.
 func (k kind) mayBeEmpty() bool {
 	return k == kindChangedEnd || k == kindCallEnd || k == kindReplyEnd
 }
@@ -156,12 +156,13 @@ func (f *frameReader) chunks(n int, use func(p []byte)) error {
 		p, _ := f.r.Peek(min(n, f.r.Buffered())) // they are in the buffer
 		use(p)
 		n -= len(p)
-		_, _ = f.r.Discard(len(p)) // as before
+		_, _ = f.r.Discard(len(p)) // the same bytes
 	}
 	return nil
 }
 
-// protocolError returns the error of a worker that wrote what no honest one writes.
+// protocolError returns the error of a worker that violated the protocol. The text is the
+// violation.
 func protocolError(format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeAgentLost,
 		"the Python worker violated its protocol and was killed: "+format, args...).

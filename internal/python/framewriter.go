@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// maxStdin bounds the body of a frame of stdin in bytes. An interrupt waits for one at most.
+// maxStdin bounds the body of a frame of stdin in bytes. An interrupt waits for at most one of
+// them.
 const maxStdin = 64 << 10
 
 // message is a body to send in frames: part is the kind of all but the last.
@@ -15,7 +16,7 @@ type message struct {
 	request    uint32
 	part, last kind
 	body       []byte
-	// until is closed when nobody needs the message any more. Nil is never.
+	// until is closed when the message is stale. Nil means never.
 	until <-chan struct{}
 	// sent is closed when the message was written or dropped. Nil if nobody waits for it.
 	sent chan struct{}
@@ -26,9 +27,9 @@ type message struct {
 type frameWriter struct {
 	w          io.Writer
 	generation uint32
-	sequence   uint32        // used by run alone
-	buf        []byte        // the same
-	wake       chan struct{} // has room for one
+	sequence   uint32        // used only by run
+	buf        []byte        // used only by run
+	wake       chan struct{} // with a capacity of 1
 
 	mu      sync.Mutex
 	queue   []message
@@ -44,10 +45,11 @@ func (f *frameWriter) add(m message) {
 	f.insert(m, func(queue []message) int { return len(queue) })
 }
 
-// interrupt queues a message before all others but the request itself, unless the queue has it.
+// interrupt queues a message before all others except the request itself. If the queue has the same
+// message there already, it is dropped.
 func (f *frameWriter) interrupt(m message) {
 	f.insert(m, func(queue []message) int {
-		at := len(queue) // after the request, before which there may be messages of the last one
+		at := len(queue) // behind the last Q; before it there may be messages of an earlier request
 		for at > 0 && queue[at-1].last != kindRequestEnd {
 			at--
 		}
@@ -89,7 +91,7 @@ func (f *frameWriter) stop() {
 	f.signal()
 }
 
-// run writes messages until stop. An error is that of a write.
+// run writes messages until stop, or until a write fails.
 func (f *frameWriter) run() error {
 	for range f.wake {
 		for {
@@ -117,7 +119,7 @@ func (f *frameWriter) isStopped() bool {
 	return f.stopped
 }
 
-// next takes the first message that somebody still needs.
+// next removes and returns the first message that is not stale.
 func (f *frameWriter) next() (message, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +169,7 @@ func (m message) isStale() bool {
 	}
 }
 
-// drop tells who waits for the message that it is not queued any more.
+// drop closes sent: the message is not queued any more.
 func (m message) drop() {
 	if m.sent != nil {
 		close(m.sent)
@@ -212,7 +214,7 @@ func (b *bodyWriter) send(piece []byte) bool {
 	return !m.isStale()
 }
 
-// Close sends the end. It does not block, and may be called more than once.
+// Close sends the end of the body. It does not block, and may be called more than once.
 func (b *bodyWriter) Close() error {
 	if !b.closed {
 		b.closed = true

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// journalEntry is a line of the journal: a session got state, or has none any more, or operation
-// prepare has chosen something for it.
+// journalEntry is a line of the journal. With Prepared it is what operation prepare chose for a
+// session, else whether the session has state.
 type journalEntry struct {
 	Key
 	Generation uint32    `json:"generation"`
@@ -30,21 +30,20 @@ func (e journalEntry) isValid() bool {
 	return e.Name != "" && e.Generation > 0
 }
 
-// journal is the file of the sessions whose state, or its loss, no reply has reported as discarded,
-// and of what operation prepare has chosen. A line is appended when that changes; the file is
-// rewritten when most of its lines are obsolete. A file that fails is logged, and the loss of state
-// after a restart is then not reported. Its methods are called with Sessions.mu locked.
+// journal is a file with the sessions that have state, or have lost it without a report, and with
+// what operation prepare chose for sessions. A line is appended when that changes; the file is
+// rewritten when most of its lines are obsolete. A failure is logged and ends the writing; the next
+// daemon then does not report lost state. Methods are called with Sessions.mu locked.
 type journal struct {
 	path     string // empty: no file
 	log      *zap.Logger
-	file     *os.File // nil after a failure
+	file     *os.File // nil without a path, and after a failure
 	live     map[Key]uint32
 	prepared map[Key]Prepared
 	lines    int
 }
 
-// openJournal reads the journal and writes it anew. It returns the sessions that had state or were
-// prepared.
+// openJournal reads the journal and rewrites it. It returns the entries that are not obsolete.
 func openJournal(path string, log *zap.Logger) (*journal, []journalEntry) {
 	j := &journal{path: path, log: log, live: map[Key]uint32{}, prepared: map[Key]Prepared{}}
 	if path == "" {
@@ -107,7 +106,7 @@ func (j *journal) apply(e journalEntry) {
 // than the others.
 const maxObsolete = 1000
 
-// record notes that a session has state, or has none whose loss is to be reported.
+// record adds an entry: whether a session has state, or has lost it without a report.
 func (j *journal) record(key Key, generation uint32, state bool) {
 	if _, had := j.live[key]; !state && !had {
 		return
@@ -115,14 +114,14 @@ func (j *journal) record(key Key, generation uint32, state bool) {
 	j.add(journalEntry{Key: key, Generation: generation, State: state})
 }
 
-// recordPrepared notes what operation prepare has chosen for a session.
+// recordPrepared adds an entry: what operation prepare chose for a session.
 func (j *journal) recordPrepared(key Key, prepared Prepared) {
 	if _, had := j.prepared[key]; had || !prepared.isNew() {
 		j.add(journalEntry{Key: key, Prepared: &prepared})
 	}
 }
 
-// add appends a line.
+// add applies an entry and appends its line.
 func (j *journal) add(e journalEntry) {
 	j.apply(e)
 	if j.file == nil {
