@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// containerHello bounds the time from the start of python3 to its hello.
+	// containerHello bounds the wait for the hello of python3.
 	containerHello = 30 * time.Second
-	// maxStderr bounds what is kept of the stderr of the keeper, in bytes.
+	// maxStderr is how many bytes of the stderr of a worker's process are kept, from its beginning.
 	maxStderr = 4 << 10
 	// exitTooOld is the exit code of the bootstrap for a Python before 3.9.
 	exitTooOld = 87
 )
 
-// Container is the runtime container: CPython in the environment of the call. A worker is a process
-// of the environment's own python3, which reads its program from stdin: nothing is written to the
-// environment. The container is the boundary of the code; this runtime adds none.
+// Container is the runtime container: CPython in the environment of the call. It starts the python3
+// of the environment, the keeper, which reads its program from stdin and forks the worker
+// (source/container.py). Nothing is written to the environment. The container is the boundary of
+// the code; this runtime adds none.
 type Container struct {
-	// Log receives the stderr of workers. Nil is none.
+	// Log receives the stderr of workers. Nil means no log.
 	Log *zap.Logger
 }
 
@@ -74,7 +75,7 @@ func (c *Container) Start(ctx context.Context, spec WorkerSpec) (Worker, error) 
 	return w, nil
 }
 
-// startError explains that there is no interpreter.
+// startError returns helper_missing if there is no interpreter, else err.
 func startError(err error, program string) error {
 	code := dray.CodeOf(err)
 	if code != dray.CodeExecutableNotFound && code != dray.CodeNotExecutable {
@@ -87,7 +88,7 @@ func startError(err error, program string) error {
 const installHint = "install Python 3.9 or later in the image (`apt-get install python3`, or the " +
 	"devcontainer feature ghcr.io/devcontainers/features/python:1), or use the runtime pyodide"
 
-// containerWorker is a worker of the runtime container.
+// containerWorker is a worker of the runtime container, and the base of pyodideWorker.
 type containerWorker struct {
 	proc   dray.Process
 	conn   *conn
@@ -99,7 +100,7 @@ type containerWorker struct {
 	err  error
 }
 
-// newContainerWorker reads the streams of a process until it has ended.
+// newContainerWorker returns the worker of a process, and starts to read its streams.
 func newContainerWorker(proc dray.Process, generation uint32, log *zap.Logger) *containerWorker {
 	w := &containerWorker{
 		proc: proc, done: make(chan struct{}),
@@ -139,7 +140,7 @@ func (w *containerWorker) start(ctx context.Context, spec WorkerSpec) error {
 var errNoHello = errors.New("it did not answer in " + containerHello.String())
 
 // containerPayload returns the modules of the worker as bootstrap.py reads them: pairs of name and
-// text, of which the last has no name, and the configuration as its text.
+// text. The last pair has no name, and the configuration as its text.
 func containerPayload(spec WorkerSpec) ([]byte, error) {
 	config, err := json.Marshal(map[string]any{"generation": spec.Generation, "memory": spec.Memory})
 	if err != nil {
@@ -158,7 +159,7 @@ func containerPayload(spec WorkerSpec) ([]byte, error) {
 
 var oldVersion = regexp.MustCompile(`(?m)^python ([0-9.]{1,16})`)
 
-// helloError explains why there was no hello. The process has ended.
+// helloError returns the error of a worker without a hello. Its process has ended.
 func (w *containerWorker) helloError(err error, program string) error {
 	if w.err != nil {
 		return w.err
@@ -200,7 +201,7 @@ func (w *containerWorker) Execute(req Request, _ dray.Files) (Execution, error) 
 	return containerExecution{e}, nil
 }
 
-// containerExecution is an execution that may start processes.
+// containerExecution is an execution whose code may start processes.
 type containerExecution struct{ *execution }
 
 // Stop implements stopper.
@@ -217,7 +218,8 @@ func (w *containerWorker) Done() <-chan struct{} { return w.done }
 // Exit implements Worker.
 func (w *containerWorker) Exit() (dray.Exit, error) { return w.exit, w.err }
 
-// stderrTail keeps the first bytes of the stderr of a keeper, which is silent unless it fails.
+// stderrTail keeps the first bytes of the stderr of a worker's process, which writes there only if
+// it fails.
 type stderrTail struct {
 	mu   sync.Mutex
 	kept []byte

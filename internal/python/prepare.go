@@ -13,7 +13,7 @@ const maxListed = 1000
 // Prepared is what operation prepare has chosen for a session. It outlives the workers of the
 // session and the daemon.
 type Prepared struct {
-	// Executable is the interpreter of later workers. Empty is that of the environment.
+	// Executable is the interpreter of later workers. Empty means the python3 of the environment.
 	Executable string `json:"executable,omitempty"`
 	// Manifest is nil as long as no request changed it.
 	Manifest *Manifest `json:"manifest,omitempty"`
@@ -28,8 +28,8 @@ func (p Prepared) manifest() Manifest {
 
 func (p Prepared) isNew() bool { return p.Executable == "" && p.Manifest == nil }
 
-// explain says of a worker that did not start what to do about the interpreter that operation
-// prepare chose.
+// explain replaces the hint of the error of a worker that did not start, if operation prepare chose
+// its interpreter.
 func (p Prepared) explain(err error) error {
 	if p.Executable == "" || dray.CodeOf(err) != dray.CodeHelperMissing {
 		return err
@@ -40,17 +40,18 @@ func (p Prepared) explain(err error) error {
 
 // PrepareReply is the result of operation prepare.
 type PrepareReply struct {
-	// Changed says that the manifest or the interpreter is another one than before. Restarted says
-	// that a worker was ended in which code had run, so its globals are lost.
+	// Changed says that the manifest or the interpreter has changed. Restarted says that a worker in
+	// which code had run was ended, so its globals are lost.
 	Changed   bool `json:"changed"`
 	Restarted bool `json:"restarted"`
 	// Python is the interpreter of the session.
 	Python PreparedPython `json:"python"`
-	// Packages are those of the manifest. PythonVersion is its version, if it has one.
+	// Packages and PythonVersion are those of the manifest.
 	Packages      []string `json:"packages"`
 	PythonVersion string   `json:"python_version,omitempty"`
-	// Installed are the packages, as "name==version", that the interpreter has and the one before did
-	// not have in this version. Removed are those that are no longer there. Each has at most 1000.
+	// Installed has the packages, as "name==version", that the interpreter has and the previous one
+	// did not have in this version. Removed has those that only the previous one had, in any version.
+	// Each has at most 1000.
 	Installed []string `json:"installed"`
 	Removed   []string `json:"removed"`
 }
@@ -63,15 +64,15 @@ type PreparedPython struct {
 }
 
 // Prepare changes the packages or the interpreter of a session. It waits until no call runs in the
-// session. The next call starts a worker with the new interpreter; one that runs no other keeps its
-// globals. It runs neither code of the session nor of its packages, unless the policy allows to
-// build packages. If it fails, or ctx ends, nothing has changed (PY-14, PY-15, PY-26).
+// session. If the interpreter changes, the worker is ended and the next call starts another; else
+// the globals stay. Prepare runs neither code of the session nor of packages, unless the policy
+// allows source builds. If it fails, or ctx ends, nothing has changed (PY-14, PY-15, PY-26).
 //
 // It fails with the codes of Start; with unsupported if the runtime cannot; with conflict if
 // Restart is RestartNo and globals would be lost; with helper_missing without uv; with
-// invalid_input if the packages cannot be installed together, or the interpreter is none; with
-// transfer_failed if the index cannot be reached or uv was killed; with disk_full; and with denied
-// if the user of the environment may write nowhere.
+// invalid_input if the packages cannot be installed together, or the interpreter is not Python;
+// with transfer_failed if the index cannot be reached or uv was killed; with disk_full; and with
+// denied if the user of the environment has no writable directory for them.
 func (s *Sessions) Prepare(ctx context.Context, key Key, env dray.Environment, spec CallSpec,
 	req PrepareRequest, policy PreparePolicy, sink dray.Sink,
 ) (PrepareReply, error) {
@@ -92,7 +93,7 @@ func (s *Sessions) Prepare(ctx context.Context, key Key, env dray.Environment, s
 	return reply, err
 }
 
-// prepareCall is one operation prepare, which has its session.
+// prepareCall is one operation prepare. It has the session exclusively.
 type prepareCall struct {
 	*Exclusive
 	builder builder
@@ -100,7 +101,7 @@ type prepareCall struct {
 
 	before  Prepared
 	status  Status
-	current interpreter // that of the worker, or of the next one
+	current interpreter // of the worker, or of the next worker; zero if it does not answer
 }
 
 func (p *prepareCall) run(ctx context.Context) (PrepareReply, error) {
@@ -131,8 +132,9 @@ func (p *prepareCall) run(ctx context.Context) (PrepareReply, error) {
 	return p.commit(ctx, next, target)
 }
 
-// describeCurrent finds the interpreter of the worker, or that of the next one. An interpreter that
-// does not answer, because it is gone for example, has nothing installed.
+// describeCurrent probes the interpreter of the worker, or of the next worker. It fails only with
+// the cause of ctx: an interpreter that does not answer, for example because it was removed, counts
+// as one without packages.
 func (p *prepareCall) describeCurrent(ctx context.Context) error {
 	executable := p.before.Executable
 	if executable == "" {
@@ -168,8 +170,9 @@ func (p *prepareCall) explicit(ctx context.Context) (interpreter, error) {
 	return found, p.checkRestart(found.Executable)
 }
 
-// realise returns an interpreter with the packages of the manifest. To add, it is enough that the
-// current one has them; after remove and set it has them and no others.
+// realise returns an interpreter with the packages of the manifest. The action add keeps the
+// current one if it has them. Remove and set need a virtual environment that has them and no
+// others.
 func (p *prepareCall) realise(ctx context.Context, m Manifest) (interpreter, error) {
 	satisfied := p.current.Executable != "" && p.current.hasVersion(m.PythonVersion) &&
 		m.satisfiedBy(p.current.Installed)
@@ -180,7 +183,7 @@ func (p *prepareCall) realise(ctx context.Context, m Manifest) (interpreter, err
 	if err != nil {
 		return interpreter{}, err
 	}
-	if found == nil { // a new one is at a new place
+	if found == nil { // a new one has a new path
 		if err := p.checkRestart(""); err != nil {
 			return interpreter{}, err
 		}
@@ -193,15 +196,15 @@ func (p *prepareCall) realise(ctx context.Context, m Manifest) (interpreter, err
 	if err := p.checkRestart(found.Executable); err != nil {
 		return interpreter{}, err
 	}
-	probed, err := p.builder.probe(ctx, found.Executable) // it starts, and has the right prefix
+	probed, err := p.builder.probe(ctx, found.Executable) // whether it starts, with its own prefix
 	if err == nil && probed.Prefix != found.Prefix {
 		err = notPythonError("its prefix is " + probed.Prefix)
 	}
 	return probed, err
 }
 
-// checkRestart fails if the worker would have to be ended and may not be. A worker in which no code
-// ran has no globals to lose.
+// checkRestart fails with conflict if the request forbids a restart that the interpreter needs, and
+// globals would be lost.
 func (p *prepareCall) checkRestart(executable string) error {
 	if p.req.Restart != RestartNo || !p.needsRestart(executable) || !p.status.HasState {
 		return nil
@@ -212,12 +215,12 @@ func (p *prepareCall) checkRestart(executable string) error {
 		WithHint("use restart if_needed and run again what made the variables, or use a new session")
 }
 
-// needsRestart reports whether a worker runs another interpreter.
+// needsRestart reports whether the worker, if there is one, runs another interpreter.
 func (p *prepareCall) needsRestart(executable string) bool {
 	return p.status.Hello != nil && executable != p.current.Executable
 }
 
-// commit makes an interpreter that of the session.
+// commit makes target the interpreter of the session.
 func (p *prepareCall) commit(ctx context.Context, next Prepared, target interpreter) (
 	PrepareReply, error,
 ) {
@@ -245,8 +248,9 @@ func (x *Exclusive) prepared() Prepared {
 	return x.hold.session.prepared
 }
 
-// adopt sets what is chosen for the session, and ends its worker. It reports whether code had run
-// in the worker; then no later reply reports that. It does nothing if ctx has ended.
+// adopt sets what is chosen for the session, and ends its worker if restart is set. It reports
+// whether globals were discarded, which no later reply reports again. If ctx has ended it fails
+// with its cause and changes nothing.
 func (x *Exclusive) adopt(ctx context.Context, next Prepared, restart bool) (discarded bool,
 	err error,
 ) {

@@ -10,12 +10,11 @@ import (
 	"github.com/dray-dev/dray/internal/python/pep508"
 )
 
-// Manifest is what the packages of a session were asked to be. Operation prepare changes it, and
-// nothing else does.
+// Manifest is the packages that a session asks for. Only operation prepare changes it.
 type Manifest struct {
 	// Packages are sorted by name; each name occurs once.
 	Packages []pep508.Requirement `json:"packages"`
-	// PythonVersion is "3.N" or "3.N.P". Empty is the version of the environment's python3.
+	// PythonVersion is "3.N" or "3.N.P". Empty means the version of the environment's python3.
 	PythonVersion string `json:"python_version,omitempty"`
 }
 
@@ -38,7 +37,7 @@ func (m Manifest) Equal(other Manifest) bool {
 	return m.PythonVersion == other.PythonVersion && slices.Equal(m.Names(), other.Names())
 }
 
-// apply returns the manifest after a request. The receiver does not change.
+// apply returns the manifest as a request changes it. The receiver does not change.
 func (m Manifest) apply(req PrepareRequest) Manifest {
 	switch req.Action {
 	case ActionSet:
@@ -54,7 +53,7 @@ func (m Manifest) apply(req PrepareRequest) Manifest {
 	}
 }
 
-// with returns the manifest with more packages. A requirement replaces that of the same name.
+// with returns the manifest with more packages. A requirement replaces the one of the same name.
 func (m Manifest) with(packages []pep508.Requirement) Manifest {
 	next := Manifest{PythonVersion: m.PythonVersion, Packages: slices.Clone(packages)}
 	for _, old := range m.Packages {

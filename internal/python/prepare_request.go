@@ -54,7 +54,8 @@ type PrepareInput struct {
 
 // PrepareRequest is a valid input of operation prepare.
 type PrepareRequest struct {
-	// Action, Packages and PythonVersion change the manifest. Nothing to add realises it as it is.
+	// Action, Packages and PythonVersion change the manifest. ActionAdd without packages does not; the
+	// manifest is then installed as it is.
 	Action        string
 	Packages      []pep508.Requirement
 	PythonVersion string
@@ -267,7 +268,7 @@ func (r *PrepareRequest) parsePackage(
 	return p, nil
 }
 
-// packageHint says what was probably meant.
+// packageHint returns the hint for a text that is not a requirement, by what was probably meant.
 func packageHint(text string) string {
 	text = strings.TrimSpace(text)
 	switch {
@@ -282,7 +283,8 @@ func packageHint(text string) string {
 	}
 }
 
-// checkURL refuses what is no wheel, or elsewhere than the configured index.
+// checkURL refuses URLs of other files than wheels, unless source builds are allowed, and URLs that
+// are not on the server of the configured index.
 func checkURL(pointer, text string, policy PreparePolicy) error {
 	u, err := url.Parse(text)
 	switch {
@@ -302,7 +304,7 @@ func checkURL(pointer, text string, policy PreparePolicy) error {
 	return checkOrigin(pointer, u, policy)
 }
 
-// checkOrigin keeps to the configured index. Without one, any https URL is allowed.
+// checkOrigin requires the server of the configured index. Without one, any https URL is allowed.
 func checkOrigin(pointer string, u *url.URL, policy PreparePolicy) error {
 	index, err := url.Parse(policy.Index)
 	switch {

@@ -29,7 +29,7 @@ const (
 	maxHelperOutput = 8 << 20
 	// maxHelperMessage bounds what an error repeats of the helper's messages.
 	maxHelperMessage = 4 << 10
-	// helperGrace is the time that the helper has to remove what it has begun.
+	// helperGrace is the time that the helper has to remove an unfinished environment.
 	helperGrace = 3 * time.Second
 )
 
@@ -38,7 +38,7 @@ type interpreter struct {
 	Executable string `json:"executable"`
 	Version    string `json:"version"`
 	Prefix     string `json:"prefix"`
-	// Installed has versions by normalized name.
+	// Installed has the versions of packages by normalized name.
 	Installed map[string]string `json:"installed"`
 }
 
@@ -50,8 +50,8 @@ type builder struct {
 	sink   dray.Sink
 }
 
-// find returns the interpreter of a virtual environment that has exactly what the manifest asks
-// for, or nil if build would have to make it.
+// find returns the interpreter of a virtual environment that was made for the manifest, or nil if
+// there is none.
 func (b builder) find(ctx context.Context, m Manifest) (*interpreter, error) {
 	found, err := b.run(ctx, "python3", "find", b.request(m))
 	if err != nil || found.Executable == "" {
@@ -82,7 +82,8 @@ func (b builder) probe(ctx context.Context, executable string) (interpreter, err
 	})
 }
 
-// helperLine is one line of source/prepare.py. The environment is hostile, so it may be anything.
+// helperLine is one line of the output of source/prepare.py. It is untrusted, as the environment
+// is.
 type helperLine struct {
 	Progress string       `json:"progress"`
 	Result   *interpreter `json:"result"`
@@ -118,7 +119,7 @@ func (b builder) run(ctx context.Context, executable, mode string, request any) 
 	return found, found.check(executable)
 }
 
-// explainStart adds to an error of the start of an interpreter what to do.
+// explainStart adds a hint to the error of an interpreter that does not start.
 func explainStart(err error, executable string) error {
 	code := dray.CodeOf(err)
 	switch {
@@ -210,7 +211,7 @@ func (h *helper) read() (last helperLine, err error) {
 	return last, lines.Err()
 }
 
-// outcome returns what the last line says. err is that of reading the lines.
+// outcome returns the result or the error of the last line. err is the error of reading the lines.
 func (h *helper) outcome(last helperLine, exit dray.Exit, err error) (interpreter, error) {
 	switch {
 	case err != nil:
@@ -237,7 +238,7 @@ func notPythonError(reason string) *dray.Error {
 // maxMessageOfPython bounds what an error repeats of an interpreter's stderr.
 const maxMessageOfPython = 500
 
-// helperError returns the error of a kind of source/prepare.py.
+// helperError returns the error for a kind that source/prepare.py reports.
 func helperError(kind, message string) *dray.Error {
 	known := map[string]struct {
 		code       dray.Code
@@ -286,7 +287,8 @@ func helperError(kind, message string) *dray.Error {
 
 var interpreterVersion = regexp.MustCompile(`^3\.([0-9]{1,3})(\.[0-9]{1,3})?$`)
 
-// check refuses what no honest helper says.
+// check refuses a description that prepare.py cannot have written, and Python before 3.9. It
+// removes packages with invalid names or versions. asked is the interpreter that was started.
 func (i interpreter) check(asked string) error {
 	m := interpreterVersion.FindStringSubmatch(i.Version)
 	if m == nil || !isCleanPath(i.Prefix) || !isCleanPath(i.Executable) {
@@ -307,7 +309,8 @@ func isCleanPath(name string) bool {
 		plain(name, len(name)+1) == name
 }
 
-// newerThan returns "name==version" for what is in i and not in the same version in other, sorted.
+// newerThan returns the packages of i that other does not have in the same version, as
+// "name==version", sorted.
 func (i interpreter) newerThan(other interpreter) []string {
 	names := []string{}
 	for name, version := range i.Installed {
@@ -319,7 +322,7 @@ func (i interpreter) newerThan(other interpreter) []string {
 	return names
 }
 
-// goneIn returns "name==version" for what is in i and in no version in other, sorted.
+// goneIn returns the packages of i that other has in no version, as "name==version", sorted.
 func (i interpreter) goneIn(other interpreter) []string {
 	names := []string{}
 	for name, version := range i.Installed {
@@ -331,7 +334,7 @@ func (i interpreter) goneIn(other interpreter) []string {
 	return names
 }
 
-// hasVersion reports whether the interpreter is of a version such as 3.12; empty is any.
+// hasVersion reports whether the interpreter has a version such as 3.12. Empty matches any.
 func (i interpreter) hasVersion(version string) bool {
 	return version == "" || i.Version == version || strings.HasPrefix(i.Version, version+".")
 }

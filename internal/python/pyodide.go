@@ -21,17 +21,16 @@ import (
 )
 
 const (
-	// pyodideHello bounds the time from the start of Deno to the hello.
+	// pyodideHello bounds the wait for the hello of Deno.
 	pyodideHello = 30 * time.Second
-	// denoMemory is what Deno and Pyodide need besides the memory of Python, in bytes: resident, and
-	// as private writable memory, most of which is never touched.
+	// denoMemory is the resident memory in bytes that Deno and Pyodide need besides that of Python.
+	// denoData is their private writable memory, most of which is never touched.
 	denoMemory = 128 << 20
 	denoData   = 1 << 30
-	// minPyodideMemory is the smallest budget in bytes with which Python itself fits.
+	// minPyodideMemory is the smallest budget in bytes that Python itself fits into.
 	minPyodideMemory = 192 << 20
-	// v8Stack is the stack of the interpreter in KiB: code may nest lists, and the objects of Python
-	// recurse in WebAssembly. mainStack is that of the main thread in bytes. The kernel leaves it that
-	// room in any case.
+	// v8Stack is the stack of V8 in KiB. It is large because nested objects of Python recurse in
+	// WebAssembly. mainStack is the stack of the main thread in bytes, which must hold it.
 	v8Stack   = 40 << 10
 	mainStack = 64 << 20
 )
@@ -48,7 +47,7 @@ type PyodideConfig struct {
 	// Log receives the stderr of workers. Nil is none.
 	Log *zap.Logger
 
-	unlocked bool // tests look what Deno's permissions alone deny
+	unlocked bool // no lock-down: tests of what Deno's permissions alone deny
 }
 
 // Pyodide is the runtime pyodide: CPython in WebAssembly, in a Deno process on the host with no
@@ -95,7 +94,8 @@ func (p *Pyodide) Start(ctx context.Context, spec WorkerSpec) (Worker, error) {
 	return w, nil
 }
 
-// check refuses what this runtime cannot do.
+// check fails with unsupported for what this runtime cannot do, and with limit_exceeded for too
+// little memory.
 func (p *Pyodide) check(spec WorkerSpec) error {
 	switch perm := spec.Permissions; {
 	case spec.Executable != "":
@@ -128,9 +128,9 @@ type runnerOptions struct {
 	Lockdown   bool   `json:"lockdown"`
 }
 
-// spec returns the process that runs the runner. It has no working directory of its own, and two
-// variables. DENO_DIR is a name that cannot exist, so that nothing that code stores, in a cache or
-// in localStorage, outlives the process.
+// spec returns the process that runs the runner. It has two variables. DENO_DIR is a path that
+// cannot exist, so that nothing that code stores in a cache or in localStorage outlives the
+// process.
 func (p *Pyodide) spec(found assets.Assets, opts runnerOptions) (process.Spec, error) {
 	text, err := json.Marshal(opts)
 	if err != nil {
@@ -159,7 +159,7 @@ func (p *Pyodide) spec(found assets.Assets, opts runnerOptions) (process.Spec, e
 
 // pythonMemory returns the bound of Python's memory for a budget, in bytes.
 func pythonMemory(budget int64) int64 {
-	const most = 4<<30 - 64<<10 // of 32-bit WebAssembly, in whole pages
+	const most = 4<<30 - 64<<10 // the maximum of 32-bit WebAssembly, in whole pages
 	if budget == 0 {
 		return most
 	}
@@ -170,7 +170,7 @@ func pythonMemory(budget int64) int64 {
 type pyodideWorker struct {
 	*containerWorker
 	pid int
-	// interrupts is the file in which the worker sees interrupts while code uses its only thread.
+	// interrupts is the file that the worker polls for interrupts while code uses its only thread.
 	interrupts *os.File
 	done       chan struct{}
 }
@@ -232,10 +232,10 @@ func (p *Pyodide) launch(ctx context.Context, found assets.Assets, interrupts *o
 
 func removeFile(f *os.File) {
 	_ = f.Close()
-	_ = os.Remove(f.Name()) // the next daemon removes what is left
+	_ = os.Remove(f.Name()) // if it fails, the next daemon removes the file
 }
 
-// helloError explains why there was no hello. The process has ended.
+// helloError returns the error of a worker without a hello. Its process has ended.
 func (w *pyodideWorker) helloError(err error) error {
 	if w.err != nil {
 		return w.err
@@ -268,7 +268,8 @@ func (w *pyodideWorker) Execute(req Request, _ dray.Files) (Execution, error) {
 	return run, nil
 }
 
-// pyodideExecution adds to an execution what the worker cannot do while code uses its only thread.
+// pyodideExecution adds to an execution what the worker cannot do while code uses its only thread:
+// to receive interrupts, and to watch the processor time.
 type pyodideExecution struct {
 	*execution
 	worker *pyodideWorker
@@ -277,8 +278,8 @@ type pyodideExecution struct {
 	cpuUsedUp bool
 }
 
-// Interrupt implements Execution. The worker reads the file while Python code runs, and the frame
-// while the code waits for stdin. If neither reaches it, the caller kills the worker after a grace.
+// Interrupt implements Execution. The worker polls the file while Python code runs, and receives
+// the frame while the code waits for stdin. If it does neither, the caller kills it after a grace.
 func (e *pyodideExecution) Interrupt() {
 	_, _ = e.worker.interrupts.Write(binary.BigEndian.AppendUint32(nil, e.request))
 	e.execution.Interrupt()
@@ -300,13 +301,14 @@ func (e *pyodideExecution) Reply() (Reply, error) {
 // exitTimeout is the exit code of a request whose budget is used up.
 const exitTimeout = 124
 
-// minCPUPoll bounds how often the processor time of a worker is read.
+// minCPUPoll is the minimum interval between two readings of a worker's processor time.
 const minCPUPoll = 10 * time.Millisecond
 
 // cpuGrace is the time between the interrupt of code that has used its budget and the kill.
 const cpuGrace = time.Second
 
-// watchCPU ends the code when the request has used its budget of processor time.
+// watchCPU interrupts the code when the request has used its budget of processor time, and kills
+// the worker if it does not end within cpuGrace.
 func (e *pyodideExecution) watchCPU(budget time.Duration) {
 	used, err := cpuTime(e.worker.pid)
 	end := used + budget
@@ -316,7 +318,7 @@ func (e *pyodideExecution) watchCPU(budget time.Duration) {
 		}
 		used, err = cpuTime(e.worker.pid)
 	}
-	if err != nil { // it has ended
+	if err != nil { // the process has ended
 		return
 	}
 	e.mu.Lock()
@@ -328,7 +330,7 @@ func (e *pyodideExecution) watchCPU(budget time.Duration) {
 	}
 }
 
-// runsFor waits, and reports whether the request still runs.
+// runsFor waits for d or the end of the request, and reports whether the request still runs.
 func (e *pyodideExecution) runsFor(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -342,7 +344,7 @@ func (e *pyodideExecution) runsFor(d time.Duration) bool {
 
 // cpuTime returns the processor time that all threads of a process have used.
 func cpuTime(pid int) (time.Duration, error) {
-	const schedClock = 2 // CPUCLOCK_SCHED of a process; the rest of the clock's number is its pid
+	const schedClock = 2 // CPUCLOCK_SCHED of a process; the other bits of the clock id are ^pid
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &t); err != nil { //nolint:gosec // a pid
 		return 0, err

@@ -34,7 +34,8 @@ const (
 
 // preparation makes the folder that workers load: the runner, the Python sources and the memory
 // snapshot. The name of the folder is a digest of the assets and of the sources, so another release
-// never loads it. It is made once, and verified again when one of its files has changed.
+// never loads it. It is made once. It is verified by the first start in a daemon, and again when
+// one of its files has changed; a folder that differs is made anew.
 type preparation struct {
 	dir string
 
@@ -44,7 +45,8 @@ type preparation struct {
 	swept    bool
 }
 
-// folder returns the prepared folder. It calls snapshot with one that has all but the snapshot.
+// folder returns the prepared folder. If it has to be made, snapshot writes the snapshot into dir,
+// which has the other files.
 func (p *preparation) folder(ctx context.Context, found assets.Assets,
 	snapshot func(ctx context.Context, dir string) error,
 ) (string, error) {
@@ -93,7 +95,7 @@ func preparedSource(name string) []byte {
 	return text
 }
 
-// sweep removes what earlier releases and an earlier daemon left, once.
+// sweep removes, once per daemon, what earlier releases and an earlier daemon left.
 func (p *preparation) sweep(keep string) error {
 	if p.swept {
 		return nil
@@ -117,10 +119,11 @@ func (p *preparation) sweep(keep string) error {
 	return os.Mkdir(p.workers(), 0o700)
 }
 
-// workers is the directory for the files of workers. It is there once a folder was prepared.
+// workers returns the directory for the files of workers, which sweep makes.
 func (p *preparation) workers() string { return filepath.Join(p.dir, workersName) }
 
-// make makes a folder and renames it, so that a folder with that name is complete.
+// make makes a folder under a temporary name and renames it, so that a folder named final is
+// complete.
 func (p *preparation) make(ctx context.Context, final string,
 	snapshot func(ctx context.Context, dir string) error,
 ) ([]fs.FileInfo, error) {
@@ -183,8 +186,9 @@ func hashFile(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// verifyFolder compares the files of a folder with their checksums, and those of the sources with
-// what is embedded. It returns the identities of the files.
+// verifyFolder compares the sources in a folder with what is embedded, and the snapshot with the
+// checksum that was written beside it: that finds damage, not a change of both by the daemon's
+// user. It returns what unchanged compares.
 func verifyFolder(dir string) ([]fs.FileInfo, error) {
 	text, err := os.ReadFile(filepath.Join(dir, sumsName))
 	if err != nil {
@@ -223,7 +227,7 @@ func statPrepared(dir string) ([]fs.FileInfo, error) {
 	return infos, nil
 }
 
-// unchanged reports whether the files are those that were verified.
+// unchanged reports whether the files have the inodes, sizes, modes and times that were verified.
 func unchanged(dir string, verified []fs.FileInfo) bool {
 	infos, err := statPrepared(dir)
 	if err != nil {
@@ -239,8 +243,8 @@ func unchanged(dir string, verified []fs.FileInfo) bool {
 	return true
 }
 
-// makeSnapshot runs the runner in a folder and writes what it prints: Python's memory after it has
-// started and has loaded the sources.
+// makeSnapshot runs the runner in a folder and writes its stdout to a file: the memory of Python
+// after its start, with the sources loaded.
 func (p *Pyodide) makeSnapshot(ctx context.Context, found assets.Assets, dir string) error {
 	spec, err := p.spec(found, runnerOptions{
 		Mode: "make", Pyodide: filepath.Clean(found.Dir), Folder: dir, Lockdown: true,
@@ -274,7 +278,7 @@ func (p *Pyodide) makeSnapshot(ctx context.Context, found assets.Assets, dir str
 	return writeErr
 }
 
-// writeFile writes the stdout of a process to a file, and reads it to its end in any case.
+// writeFile writes the stdout of a process to a file. It reads stdout to its end in any case.
 func writeFile(name string, proc *process.Process) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {

@@ -2,9 +2,10 @@ package python
 
 import "embed"
 
-// sources has the Python of the workers. values.py and core.py are of both runtimes: a worker
-// loads them as the modules _dray_values and _dray_core, from code with the file names
-// "<dray values.py>" and "<dray core.py>", in this order.
+// sources has the Python of the workers, and prepare.py, which finds and makes virtual
+// environments. Workers of both runtimes load values.py and core.py, in this order, as the modules
+// _dray_values and _dray_core. Their code has the file names "<dray values.py>" and "<dray
+// core.py>".
 //
 //go:embed source/*.py
 var sources embed.FS
