@@ -3,12 +3,12 @@
 //
 // An asset folder is
 //
-//	deno              the program; not there if the configuration names another place
+//	deno              the program, unless the configuration names another path
 //	pyodide/          pyodide.mjs, pyodide.asm.mjs, pyodide.asm.wasm, python_stdlib.zip,
 //	                  pyodide-lock.json, and wheels
 //	extra-lock.json   the wheels that Pyodide's own lock does not have
 //
-// and nothing else: what lies there could be loaded. [Pinned] has the checksums of Deno and
+// and nothing else, since any file there could be loaded. [Pinned] has the checksums of Deno and
 // Pyodide, Pyodide's lock those of its wheels, and extra-lock.json those of the operator's own.
 //
 // # What verification proves
@@ -20,10 +20,10 @@
 // time set back is found. Times are coarse: a file that changed less than two seconds before it was
 // hashed is hashed again by the next call.
 //
-// Files and folders are refused if they belong to another user (but root), or if others may write
-// to them; folders above them, if everybody may exchange what is in them. So what is proved: what
-// runs is what was pinned, unless root, or a program with the uid of the daemon, changed it between
-// the check and the start. Such a program could change the daemon.
+// Files and folders are refused if they belong to another user than root and the daemon's, or if
+// others may write to them. Folders above them are refused if everybody may rename their entries.
+// So what runs is what was pinned, unless root, or a program with the uid of the daemon, changed it
+// between the check and the start. Such a program could change the daemon.
 package assets
 
 import (
@@ -78,7 +78,7 @@ func New(opts Options) *Store {
 	return s
 }
 
-// Dir returns the asset folder. It is empty if it is not configured and there is no home directory.
+// Dir returns the asset folder. It is empty if none is configured and there is no home directory.
 func (s *Store) Dir() string { return s.dir }
 
 // DefaultDir returns the asset folder of this release: below $XDG_DATA_HOME/dray/python, or else
@@ -106,18 +106,18 @@ type Assets struct {
 	Deno string
 	// Dir is the absolute path of the folder with Pyodide and the wheels, which a worker may read.
 	Dir string
-	// Lock is the lock of the packages that are there: Pyodide's option lockFileContents. The files
-	// are relative to Dir.
+	// Lock is the lock of the packages that are there, for Pyodide's option lockFileContents. Files
+	// are relative to Dir. The runtime does not use it yet.
 	Lock []byte
 	// ID is a digest of all files, in hexadecimal digits.
 	ID string
-	// DenoVersion, PyodideVersion and PythonVersion are such as "2.9.6", "314.0.7" and "3.14.2".
+	// DenoVersion, PyodideVersion and PythonVersion are versions, for example 2.9.6, 314.0.7, 3.14.2.
 	DenoVersion, PyodideVersion, PythonVersion string
-	// Packages can be imported, sorted by name.
+	// Packages are the wheels that are there, sorted by name. Sessions cannot import them yet.
 	Packages []Wheel
 }
 
-// Wheel is a package of the lock that is there.
+// Wheel is a package whose file is in the folder.
 type Wheel struct {
 	Name    string   `json:"name"`
 	Version string   `json:"version"`

@@ -26,20 +26,21 @@ const (
 	maxRedirects     = 5
 )
 
-// errRefused is a reply that another attempt would get too.
+// errRefused is a response that another attempt would get too.
 var errRefused = errors.New("the registry refused it")
 
-// errRange is a reply that is not what follows the bytes that are there.
+// errRange is a response with other bytes than those that were requested.
 var errRange = errors.New("the registry sent another range")
 
 // downloader downloads packages.
 type downloader struct {
 	client *http.Client
-	// backoff is the wait after the first failed attempt; it doubles. stall bounds a silence.
+	// backoff is the wait after the first failed attempt; it doubles. stall bounds the time without
+	// bytes.
 	backoff, stall time.Duration
 }
 
-// reporter gets the bytes of the package that are there, and why the download is interrupted.
+// reporter receives the bytes of the package that are there, and the reason of an interruption.
 type reporter func(done int64, waiting string)
 
 func newDownloader() *downloader {
@@ -72,8 +73,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	}
 }
 
-// download brings a package into a file, which may have its first bytes already. An attempt that
-// brought bytes is not counted as failed, but there are not more than maxAttempts.
+// download appends a package to a file, which may have its first bytes already. It gives up after
+// downloadAttempts without new bytes in a row, or after maxAttempts.
 func (d *downloader) download(ctx context.Context, pkg *Package, file *os.File,
 	report reporter,
 ) error {
@@ -100,7 +101,7 @@ func (d *downloader) download(ctx context.Context, pkg *Package, file *os.File,
 		}
 		_, differs := asProblem(err)
 		if seekErr != nil || errors.Is(err, errRefused) || failed == downloadAttempts ||
-			differs && before == 0 { // else the first bytes may be those of another download
+			differs && before == 0 { // before > 0: the first bytes may be those of another download
 			return downloadError(pkg, err)
 		}
 		report(after, err.Error())
@@ -114,7 +115,7 @@ func (d *downloader) download(ctx context.Context, pkg *Package, file *os.File,
 
 // pause waits for a time, with some jitter.
 func pause(ctx context.Context, wait time.Duration) error {
-	//nolint:gosec // a guess of it is of no use
+	//nolint:gosec // the jitter is no secret
 	timer := time.NewTimer(wait + rand.N(wait/4+1))
 	defer timer.Stop()
 	select {
@@ -234,7 +235,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// verifyDownload compares a package with its pin. One that differs is removed from the file.
+// verifyDownload compares a package with its pin. It truncates the file if they differ.
 func verifyDownload(ctx context.Context, pkg *Package, file *os.File) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err

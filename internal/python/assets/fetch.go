@@ -18,14 +18,15 @@ import (
 	"github.com/dray-dev/dray/internal/linux"
 )
 
-// lockRetry is how often a fetch looks whether another one has ended.
+// lockRetry is the interval at which a fetch tries to get the lock of another one.
 const lockRetry = 100 * time.Millisecond
 
 // FetchOptions is where files come from.
 type FetchOptions struct {
-	// From is a folder with the packages, an asset folder, or wheels. Then nothing is downloaded.
+	// From is a folder with the packages, an asset folder, or wheels. If it is set, nothing is
+	// downloaded.
 	From string
-	// Plan gets what will be downloaded, before it is. Progress gets how far it is.
+	// Plan is called before a download, Progress during it. Nil means neither.
 	Plan     func(Plan)
 	Progress func(Progress)
 
@@ -35,16 +36,16 @@ type FetchOptions struct {
 // Plan is what a fetch will download.
 type Plan struct {
 	Dir string
-	// Packages are such as "pyodide 314.0.7". Bytes are those that are not there yet.
+	// Packages are written as "pyodide@314.0.7". Bytes are those that are not there yet.
 	Packages []string
 	Bytes    int64
 }
 
-// Progress is how far a fetch is. Bytes are those of all packages of the plan.
+// Progress is the progress of a fetch. Done and Total are bytes of all packages of the plan.
 type Progress struct {
 	Package     string
 	Done, Total int64
-	// Waiting is why the download is interrupted, or what else is waited for.
+	// Waiting is the reason of a wait, for example an interrupted download.
 	Waiting string
 }
 
@@ -62,18 +63,20 @@ type Fetched struct {
 type fetch struct {
 	store *Store
 	opts  FetchOptions
-	// dir is the asset folder, work the folder beside it with downloads and new, the next dir.
+	// dir is the asset folder. work is the folder beside it for downloads; next is in it, and replaces
+	// dir.
 	dir, work string
 	next      *os.Root
 	// differs is the first file of opts.From that has the name of a pinned one and not its content.
 	differs *Problem
-	// total and done are bytes of the download, name its package.
+	// total, done and downloaded are bytes of the download.
 	total, done, downloaded int64
 }
 
-// Fetch makes the asset folder complete: it keeps what is there and right, takes what opts.From
-// has, and downloads the rest. The folder changes as a whole or not at all. If it ends early, the
-// next call goes on with the bytes that came. Of several calls one works and the others wait.
+// Fetch makes the asset folder complete: it keeps the files that match their pins, copies those of
+// opts.From, and downloads the rest. The folder changes as a whole or not at all. After an
+// interruption the next call continues the download. Concurrent calls, also of other processes,
+// wait for each other.
 func (s *Store) Fetch(ctx context.Context, opts FetchOptions) (Fetched, error) {
 	f := &fetch{store: s, opts: opts}
 	f.setDefaults()
@@ -149,7 +152,7 @@ func isDir(name string) error {
 	return nil
 }
 
-// place finds the folder to change, and refuses one that has files of others.
+// place finds the folder to change. It fails with conflict if the folder has other files.
 func (f *fetch) place() error {
 	dir, err := f.store.resolve()
 	if p, ok := asProblem(err); ok && f.store.dir != "" && p.Kind == Missing {
@@ -179,8 +182,8 @@ func (f *fetch) place() error {
 	return os.MkdirAll(filepath.Dir(dir), 0o700)
 }
 
-// lock makes the working folder and waits until it is this fetch's own. The lock is on the folder
-// itself, which the fetch before removed if it succeeded.
+// lock makes the working folder and blocks until this fetch has its lock. The lock is on the folder
+// itself, which a fetch removes if it succeeds; then lock starts over.
 func (f *fetch) lock(ctx context.Context) (unlock func(), err error) {
 	for {
 		if err := os.Mkdir(f.work, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -220,10 +223,11 @@ func (f *fetch) isWork(dir *os.File) bool {
 	return err == nil && named.dev == open.dev && named.ino == open.ino
 }
 
-// newPrefix is how the names of folders begin that are not complete yet.
+// newPrefix is the prefix of the names of incomplete folders.
 const newPrefix = "new-"
 
-// removeLeftovers removes what a fetch that was killed has left, but for its downloads.
+// removeLeftovers removes the incomplete folders of a fetch that was killed, and keeps its
+// downloads.
 func (f *fetch) removeLeftovers() error {
 	there, err := names(f.work)
 	for _, name := range there {
@@ -247,7 +251,7 @@ func (f *fetch) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(next) }() // the folder before, once it is in place
+	defer func() { _ = os.RemoveAll(next) }() // after replace it is the old folder
 	if f.next, err = os.OpenRoot(next); err != nil {
 		return err
 	}

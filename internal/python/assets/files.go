@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identity is what shows that a file is the one that was hashed.
+// identity is what a hashed file is compared by.
 type identity struct {
 	dev, ino     uint64
 	mode         uint32
@@ -49,7 +49,7 @@ func identifyOpen(f *os.File) (identity, error) {
 	return identityOf(&st), err
 }
 
-// private refuses what others may change.
+// private refuses a file or folder that another user may change.
 func private(name string, id identity) error {
 	euid := os.Geteuid()
 	switch {
@@ -79,7 +79,8 @@ func parentsOf(name string) []string {
 	}
 }
 
-// checkParents refuses folders in which everybody may exchange files.
+// checkParents refuses folders in which everybody may rename entries: writable for all, and without
+// the sticky bit.
 func checkParents(dirs []string) error {
 	for _, dir := range dirs {
 		id, err := identify(dir)
@@ -121,7 +122,7 @@ func readSmall(name string) ([]byte, error) {
 // openRegular opens a file that is no link, folder, pipe or device.
 func openRegular(name string) (*os.File, error) { return open(name, syscall.O_NOFOLLOW) }
 
-// openSource opens a file to copy. It may be a link: what counts is its content.
+// openSource opens a file to copy. It may be a link, because its content is checked.
 func openSource(name string) (*os.File, error) { return open(name, 0) }
 
 func open(name string, flags int) (*os.File, error) {

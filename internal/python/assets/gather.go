@@ -12,7 +12,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// packages brings the pinned files of all packages into the next folder.
+// packages copies, unpacks or downloads the pinned files of all packages into the next folder.
 func (f *fetch) packages(ctx context.Context) error {
 	var missing []*Package
 	for i := range f.store.pins.Packages {
@@ -40,7 +40,7 @@ func (f *fetch) packages(ctx context.Context) error {
 	return f.downloadAll(ctx, missing)
 }
 
-// incomplete says which packages opts.From lacks.
+// incomplete returns the error for packages that opts.From lacks.
 func (f *fetch) incomplete(missing []*Package) error {
 	if f.differs != nil {
 		return f.differs
@@ -55,7 +55,7 @@ func (f *fetch) incomplete(missing []*Package) error {
 			strings.Join(specs(missing), " "))
 }
 
-// specs returns the packages as npm names them.
+// specs returns the packages as npm writes them: name@version.
 func specs(packages []*Package) []string {
 	var all []string
 	for _, p := range packages {
@@ -64,8 +64,8 @@ func specs(packages []*Package) []string {
 	return all
 }
 
-// fromFiles copies the files of a package, if all are there and right, from the asset folder or
-// from opts.From.
+// fromFiles copies the files of a package from the asset folder or from opts.From. It reports false
+// and copies none unless all are there and match their pins.
 func (f *fetch) fromFiles(ctx context.Context, pkg *Package) (bool, error) {
 	for i, file := range pkg.Files {
 		name := path.Join(pkg.Folder, file.Name)
@@ -80,8 +80,8 @@ func (f *fetch) fromFiles(ctx context.Context, pkg *Package) (bool, error) {
 	return true, nil
 }
 
-// places are where a file of a package may be: in an asset folder, in node_modules, in an unpacked
-// package, or by itself.
+// places returns the paths where a file of a package may be: in an asset folder, in node_modules,
+// in an unpacked package, or at the top.
 func (f *fetch) places(pkg *Package, file File) []string {
 	all := []string{filepath.Join(f.dir, pkg.Folder, file.Name)}
 	if f.opts.From == "" {
@@ -95,7 +95,7 @@ func (f *fetch) places(pkg *Package, file File) []string {
 	return all
 }
 
-// copyFirst copies the first of the places that has the content.
+// copyFirst copies the file from the first of the places that has its content.
 func (f *fetch) copyFirst(ctx context.Context, name string, want pin, places []string,
 ) (bool, error) {
 	for i, place := range places {
@@ -113,7 +113,8 @@ func (f *fetch) copyFirst(ctx context.Context, name string, want pin, places []s
 	return false, nil
 }
 
-// noteOther keeps, for the error, the first file of opts.From that is not what its name says.
+// noteOther keeps, for the error, the first file of opts.From that has the name of a pinned file
+// and not its content.
 func (f *fetch) noteOther(ctx context.Context, want pin, place string) error {
 	sum, _, err := fileDigest(ctx, place)
 	if err != nil || f.differs != nil {
@@ -127,7 +128,7 @@ func (f *fetch) noteOther(ctx context.Context, want pin, place string) error {
 	return nil
 }
 
-// copyFile copies a file. What is not there or has another content is not copied.
+// copyFile copies a file. It reports false if the file is missing or has another content.
 func (f *fetch) copyFile(ctx context.Context, name string, want File, from string) (bool, error) {
 	in, err := openSource(from)
 	if err != nil {
@@ -152,7 +153,7 @@ func (f *fetch) removeFiles(pkg *Package, files []File) error {
 	return errors.Join(errs...)
 }
 
-// fromTarballs unpacks a package that opts.From has, whatever its name is.
+// fromTarballs unpacks a package from a .tgz file of opts.From with any name.
 func (f *fetch) fromTarballs(ctx context.Context, pkg *Package) (bool, error) {
 	if f.opts.From == "" {
 		return false, nil

@@ -14,13 +14,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// lockFile is a pyodide-lock.json. The packages stay as they are written.
+// lockFile is a pyodide-lock.json. Its packages are kept as text.
 type lockFile struct {
 	Info     jsontext.Value            `json:"info,omitzero"`
 	Packages map[string]jsontext.Value `json:"packages"`
 }
 
-// lockEntry is what is used of a package of a lock.
+// lockEntry is the part of a package of a lock that dray uses.
 type lockEntry struct {
 	Name     string   `json:"name"`
 	Version  string   `json:"version"`
@@ -28,11 +28,11 @@ type lockEntry struct {
 	SHA256   string   `json:"sha256"`
 	Imports  []string `json:"imports"`
 	Depends  []string `json:"depends"`
-	// Size is of extra-lock.json alone.
+	// Size is only in extra-lock.json.
 	Size int64 `json:"size,omitzero"`
 }
 
-// locks is Pyodide's lock with the operator's, as far as their files are there.
+// locks is the lock of Pyodide merged with the operator's, for the files that are there.
 type locks struct {
 	text   []byte
 	python string
@@ -55,8 +55,8 @@ func readExtra(name string) ([]byte, error) {
 	return data, err
 }
 
-// mergeLocks returns the packages of both locks whose files are among the names. A package of the
-// operator takes the place of one of Pyodide.
+// mergeLocks returns the packages of both locks whose files are among the names in there. A package
+// of the operator replaces one of Pyodide. All of the operator's must be there.
 func mergeLocks(pinned, extra []byte, there []string) (*locks, error) {
 	main, err := parseLock(pinned)
 	if err != nil {

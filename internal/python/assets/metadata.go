@@ -93,8 +93,8 @@ func normalName(name string) string {
 
 var requirementName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*`)
 
-// dependsOf returns what a package always needs. A requirement with a condition is for an extra, or
-// for another system or Python, more often than not; who needs it brings it.
+// dependsOf returns the packages that a package always needs. Requirements with a marker are left
+// out: most are for an extra, another system or another Python.
 func dependsOf(requirements []string) []string {
 	all := map[string]bool{}
 	for _, r := range requirements {

@@ -28,7 +28,7 @@ type Problem struct {
 	File string
 	// Expected and Got are checksums or sizes. Source is what the file is from.
 	Expected, Got, Source string
-	// Fix is what to do, if it is not to fetch the assets.
+	// Fix is the hint; empty means to fetch the assets.
 	Fix string
 }
 

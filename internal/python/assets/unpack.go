@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// maxSkipped bounds what a package may have beside its pinned files, unpacked, in bytes;
-// maxMembers its members.
+// maxSkipped bounds the unpacked bytes of a package besides its pinned files, maxMembers the number
+// of its members.
 const (
 	maxSkipped = 8 << 20
 	maxMembers = 10_000
@@ -100,7 +100,7 @@ func memberName(h *tar.Header) (string, error) {
 	}
 }
 
-// errOther is a file with the name and not the content.
+// errOther is returned for a file with other content than the pinned one.
 var errOther = errors.New("not the pinned file")
 
 // writeFile writes a new file with the content that is pinned, and syncs it.

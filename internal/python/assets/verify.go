@@ -31,7 +31,7 @@ type expected struct {
 	File
 	path   string // absolute
 	source string
-	// fix is what to do if it is wrong; empty is to fetch it.
+	// fix is the hint if the file is missing or differs; empty means to fetch it.
 	fix string
 }
 
@@ -40,7 +40,7 @@ type verified struct {
 	assets Assets
 	// seen are all files and folders that were verified, by absolute path.
 	seen map[string]identity
-	// parents are folders in which nobody may exchange them.
+	// parents are the folders above them.
 	parents []string
 	// settled says that a later change of any of them is visible in its identity.
 	settled bool
@@ -106,7 +106,8 @@ func (s *Store) verify(ctx context.Context) (*verified, error) {
 	return &verified{made, v.seen, parents, v.settled(started)}, nil
 }
 
-// resolve returns the folder without links, which is what Deno compares with its permissions.
+// resolve returns the asset folder without links, because Deno compares resolved paths with its
+// permissions.
 func (s *Store) resolve() (string, error) {
 	if s.dir == "" {
 		return "", &Problem{
@@ -121,7 +122,7 @@ func (s *Store) resolve() (string, error) {
 	return dir, err
 }
 
-// expect lists the files that must be there and the wheels that are, Deno first.
+// expect lists the pinned files, Deno first, and the wheels in the folder.
 func (s *Store) expect(v *verification) (*locks, error) {
 	for _, p := range s.pins.pins() {
 		f := expected{
@@ -206,7 +207,7 @@ func (v *verification) folder(dir string) error {
 	return private(dir, id)
 }
 
-// noOthers refuses files that nothing pins.
+// noOthers refuses files that no lock and no manifest has.
 func (v *verification) noOthers() error {
 	known := map[string]bool{
 		filepath.Join(v.dir, pyodideName): true,

@@ -17,7 +17,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// wheelSet is the wheels of the next folder.
+// wheelSet has the wheels of the next folder.
 type wheelSet struct {
 	pinned lockFile
 	// byFile are the packages of Pyodide's lock by the names of their files.
@@ -28,7 +28,7 @@ type wheelSet struct {
 	files []string
 }
 
-// wheels brings the wheels of the asset folder and of opts.From into the next folder.
+// wheels copies the wheels of the asset folder and of opts.From into the next folder.
 func (f *fetch) wheels(ctx context.Context) error {
 	set, err := f.openWheelSet()
 	if err != nil {
@@ -68,7 +68,7 @@ func (f *fetch) openWheelSet() (*wheelSet, error) {
 	return set, nil
 }
 
-// keepWheels copies the wheels of the asset folder that are right.
+// keepWheels copies the wheels of the asset folder that match their locks.
 func (f *fetch) keepWheels(ctx context.Context, set *wheelSet) error {
 	extra, err := readExtra(filepath.Join(f.dir, extraName))
 	if err != nil || extra == nil {
