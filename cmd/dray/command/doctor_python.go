@@ -8,8 +8,8 @@ import (
 	"github.com/dray-dev/dray/internal/python/assets"
 )
 
-// checkPyodide checks the files of the runtime pyodide. Who does not use it needs none; but files
-// that are there and wrong are reported in any case.
+// checkPyodide checks the files of the runtime pyodide. They may be missing unless it is the
+// default runtime, but files that differ from their pins are reported in any case.
 func (d *doctor) checkPyodide(ctx context.Context) {
 	const check = "pyodide"
 	if d.cfg.Python.Runtime == config.PythonDisabled {
@@ -31,7 +31,7 @@ func (d *doctor) checkPyodide(ctx context.Context) {
 	}
 }
 
-// checkPython says what sessions may use. The python3 of a container is not checked: that would
+// checkPython reports the limits of sessions. The python3 of a container is not checked: that would
 // start containers.
 func (d *doctor) checkPython() {
 	p := d.cfg.Python

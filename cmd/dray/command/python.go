@@ -18,7 +18,7 @@ import (
 
 const pythonTool = "python"
 
-// pythonFlags are the flags of python and of its commands for one session.
+// pythonFlags are the flags of python and of its subcommands.
 type pythonFlags struct {
 	callFlags
 	session, runtime string
@@ -34,7 +34,7 @@ func (f *pythonFlags) add(cmd *cobra.Command) {
 func (f *pythonFlags) input(cmd *cobra.Command, in pythonInput) (jsontext.Value, error) {
 	for name, value := range map[string]string{"session": f.session, "runtime": f.runtime} {
 		if cmd.Flags().Changed(name) && value == "" {
-			return nil, usagef("--%s is empty", name)
+			return nil, usagef("--%s is empty", name).WithHint("omit it for the default")
 		}
 	}
 	in.Session, in.Runtime = f.session, f.runtime
@@ -63,7 +63,7 @@ type pythonInput struct {
 	Restart      string         `json:"restart,omitzero"`
 }
 
-// pythonProgram is what python runs, as the command line of python3 names it.
+// pythonProgram has the flags that name what to run. They are those of python3.
 type pythonProgram struct {
 	code, module string
 	version      bool
@@ -82,6 +82,9 @@ runs CODE, FILE is a script, - reads the code from stdin, and stdin, stdout, std
 and the exit code are those of the code. The value of the last expression is not
 printed; --json prints the call with it.
 
+With --runtime pyodide the code runs in a sandbox on the host, without the files of
+the workspace. Run dray python fetch once before.
+
 Ctrl-C interrupts the code and keeps the session. A second Ctrl-C exits at once.
 
 Flags of dray may also follow the program. Its own arguments begin with the first
@@ -89,8 +92,8 @@ flag that dray does not have, or after --. For a script with the name of a comma
 below, write ./NAME.
 
 ` + exitHelp,
-		Example: "  dray python -c 'import pandas as pd; df = pd.read_csv(\"sales.csv\")'\n" +
-			"  dray python -c 'print(df.describe())'\n" +
+		Example: "  dray python -c 'import csv; rows = list(csv.reader(open(\"sales.csv\")))'\n" +
+			"  dray python -c 'print(len(rows))'\n" +
 			"  dray python --session reports analyze.py --year 2026\n" +
 			"  echo 'print(1 + 1)' | dray python -",
 		Args:        cobra.ArbitraryArgs,
@@ -125,8 +128,8 @@ below, write ./NAME.
 	return cmd
 }
 
-// pythonProgram returns the input for what the command line names, and whether the code may read
-// stdin.
+// pythonProgram returns the input for the program of the command line, and whether the program may
+// read stdin.
 func (a *app) pythonProgram(cmd *cobra.Command, p pythonProgram, args []string,
 ) (in pythonInput, stdin bool, err error) {
 	isCode, isModule := cmd.Flags().Changed("command"), cmd.Flags().Changed("module")
@@ -134,16 +137,17 @@ func (a *app) pythonProgram(cmd *cobra.Command, p pythonProgram, args []string,
 	case p.version:
 		return pythonInput{State: "fresh", Code: printPythonVersion}, false, nil
 	case isCode && isModule:
-		return in, false, usagef("-c and -m exclude each other")
+		return in, false, usagef("-c and -m exclude each other").WithHint("omit one of them")
 	case isModule && p.module == "":
-		return in, false, usagef("-m is empty")
+		return in, false, usagef("-m is empty").WithHint("name a module, such as json.tool")
 	case isModule:
 		return pythonInput{Module: p.module, Argv: args}, true, nil
 	case isCode:
 		// code may be empty, and a member of the input may not
 		return pythonInput{Code: p.code + "\n", Name: "<string>", Argv: args}, true, nil
 	case len(args) > 0 && args[0] == "":
-		return in, false, usagef("the name of the script is empty")
+		return in, false, usagef("the name of the script is empty").
+			WithHint("name a file, or write - to read the code from stdin")
 	case len(args) > 0 && args[0] != "-":
 		return pythonInput{File: args[0], Argv: args[1:]}, true, nil
 	case len(args) == 0 && isTerminal(a.in):
@@ -197,8 +201,8 @@ func (a *app) runPython(ctx context.Context, c *client.Client, call client.Call,
 	return a.finish(result)
 }
 
-// printDiscarded reports that variables of earlier commands are lost, so that a NameError, or a
-// result without them, is no riddle (PY-06).
+// printDiscarded reports that variables of earlier commands are lost, which explains a NameError or
+// a wrong result (PY-06).
 func (a *app) printDiscarded(rec dray.Record) {
 	var out struct {
 		Session   string `json:"session"`
@@ -213,7 +217,7 @@ func (a *app) printDiscarded(rec dray.Record) {
 	}).WithHint("run the code that made them again"))
 }
 
-// printTraceback prints why code that ended by itself failed, as python3 does.
+// printTraceback prints the traceback or the message of code that ended by itself, as python3 does.
 func (a *app) printTraceback(rec dray.Record) {
 	var out struct {
 		Error *struct {
@@ -238,8 +242,8 @@ func (a *app) printTraceback(rec dray.Record) {
 // programArgs is the annotation of commands whose arguments belong to a program.
 const programArgs = "program-args"
 
-// separateProgramArgs returns a command line with -- before the first argument after the program
-// that looks like a flag and is none of the command's, or that has the name of a subcommand.
+// separateProgramArgs returns a command line with -- before the first argument of the program that
+// looks like a flag and is no flag of the command, or that has the name of a subcommand.
 func separateProgramArgs(root *cobra.Command, args []string) []string {
 	at := firstOperand(root, args)
 	if at == len(args) {
@@ -275,7 +279,7 @@ func separateProgramArgs(root *cobra.Command, args []string) []string {
 	return args
 }
 
-// firstOperand returns the index of the first argument that is no flag, and no value of one.
+// firstOperand returns the index of the first argument that is neither a flag nor its value.
 func firstOperand(cmd *cobra.Command, args []string) int {
 	for i := 0; i < len(args); i++ {
 		if !strings.HasPrefix(args[i], "-") {
@@ -320,8 +324,9 @@ func findFlag(cmd *cobra.Command, arg string) foundFlag {
 
 func newPythonStatus(a *app) *cobra.Command {
 	return a.pythonOperation("status", "List the Python sessions of this workspace",
-		`status lists your sessions in the environment of the workspace, each with its runtime
-and what its process does, or only the one that --session names.`,
+		`status lists your sessions in the environment of the workspace, or only the one that
+--session names, with the state of their processes. Sessions in the states cold and
+dead have none: the next call starts one.`,
 		func(out pythonOutput) error {
 			t := table{head: []string{"SESSION", "RUNTIME", "STATE", "GENERATION"}}
 			for _, s := range out.Sessions {
@@ -334,7 +339,8 @@ and what its process does, or only the one that --session names.`,
 func newPythonReset(a *app) *cobra.Command {
 	return a.pythonOperation("reset", "End the process of a Python session",
 		`reset ends the process of a session at once, also while it runs code. All its
-variables are lost. The next call starts a new process.`,
+variables are lost. The next call starts a new process, with the packages that
+prepare installed.`,
 		func(out pythonOutput) error {
 			_, err := fmt.Fprintln(a.out, escapeLine(out.Session+": reset"))
 			return outputError(err)
@@ -344,7 +350,7 @@ variables are lost. The next call starts a new process.`,
 func newPythonInterrupt(a *app) *cobra.Command {
 	return a.pythonOperation("interrupt", "Interrupt the code that runs in a Python session",
 		`interrupt raises KeyboardInterrupt in the code that runs in a session, which keeps its
-variables.`,
+variables. Code that catches it goes on: dray python reset ends that.`,
 		func(out pythonOutput) error {
 			text := out.Session + ": nothing runs"
 			if out.Interrupted {

@@ -17,17 +17,19 @@ func newPythonFetch(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fetch",
 		Short: "Fetch what Python needs outside of containers",
-		Long: `fetch brings Deno and Pyodide, which run Python outside of containers, into the asset
+		Long: `fetch downloads Deno and Pyodide, which run Python outside of containers, to the asset
 folder: python.pyodide.assets, or a folder below ~/.local/share/dray/python. Both come
 from the npm registry, at the versions that this program was built for; each file must
-have its SHA-256. Files that are there and right are kept, and nothing is downloaded if
-all are. After an interruption, run it again: it goes on where it was.
+have its SHA-256. Files that have it are kept, and only the others are downloaded.
+After an interruption, run it again: it goes on where it was.
 
-With --from nothing is downloaded. DIR has the packages as "npm pack" makes them, or
-an asset folder of another machine, or node_modules; and wheels of this Pyodide release
-or for any platform, which are checked and kept. Sessions cannot import them yet.
+With --from nothing is downloaded. The directory has the packages as "npm pack" makes
+them, or node_modules, or is the asset folder of another machine. Wheels in it, of this
+Pyodide release or for any platform, are checked and kept. Sessions cannot import them
+yet.
 
-No daemon is needed. One that runs uses the files from the next session on.`,
+No daemon is needed. One that runs uses the files from the next session on. Then try:
+dray python --runtime pyodide -c 'print(1 + 1)'`,
 		Example: "  dray python fetch\n  dray python fetch --from ~/Downloads/pyodide",
 		Args:    noArgs,
 	}
@@ -74,8 +76,8 @@ func (a *app) runPythonFetch(ctx context.Context, from string) error {
 	return outputError(err)
 }
 
-// fetchProgress prints how far a download is. A stderr that is no terminal gets a line for each
-// quarter.
+// fetchProgress prints the progress of a download. On a stderr that is no terminal it prints a line
+// for each quarter.
 type fetchProgress struct {
 	*progress
 	quarter int64
@@ -105,7 +107,7 @@ type fetchReport struct {
 	Pyodide fetchedPart    `json:"pyodide"`
 	Python  string         `json:"python"`
 	Wheels  []assets.Wheel `json:"packages"`
-	// Downloaded is in bytes. Reused says that everything was there.
+	// Downloaded is in bytes. Reused says that everything was there already.
 	Downloaded int64    `json:"downloaded_bytes"`
 	Reused     bool     `json:"reused"`
 	Next       []string `json:"next"`

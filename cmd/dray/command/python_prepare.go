@@ -12,7 +12,7 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// preparedSession is what python prepare asks for.
+// preparedSession has the flags of python prepare.
 type preparedSession struct {
 	remove, set                        bool
 	version, executable, venv, restart string
@@ -39,7 +39,7 @@ func newPythonPrepare(a *app) *cobra.Command {
 		Long: `prepare adds packages to those that a session asks for, which are numpy at first, and
 makes a virtual environment with exactly them. uv does that in the container, as the
 user of the session, from wheels; uv has to be installed there. Without PACKAGE it
-installs the packages as they are.
+installs the packages that the session asks for already.
 
 PACKAGE is a name with extras and versions: pandas, 'numpy>=2', 'pandas[excel]'. It
 replaces a package of the same name. --executable and --venv use an interpreter of
@@ -101,16 +101,16 @@ func (p *preparedSession) input(cmd *cobra.Command, packages []string) (pythonIn
 	in := pythonInput{Operation: "prepare", Restart: p.restart}
 	for _, name := range []string{"python-version", "executable", "venv", "restart"} {
 		if cmd.Flags().Changed(name) && cmd.Flag(name).Value.String() == "" {
-			return in, usagef("--%s is empty", name)
+			return in, usagef("--%s is empty", name).WithHint("give it a value, or omit it")
 		}
 	}
 	explicit := p.executable != "" || p.venv != ""
 	switch {
 	case explicit && len(packages) > 0:
-		return in, usagef("PACKAGE and an interpreter exclude each other").
-			WithHint("run two commands, or install the package into that environment")
+		return in, usagef("PACKAGE cannot be combined with --executable or --venv").
+			WithHint("omit PACKAGE, and install it into that environment yourself")
 	case (p.remove || p.set) && len(packages) == 0 && p.version == "":
-		return in, usagef("missing PACKAGE")
+		return in, usagef("missing PACKAGE").WithHint("for example: dray python prepare pandas")
 	}
 	if explicit {
 		return in, p.marshal(&in.Python, interpreterInput{p.executable, p.venv})
