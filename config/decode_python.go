@@ -10,17 +10,18 @@ import (
 type Python struct {
 	// Runtime runs the sessions that name none.
 	Runtime PythonRuntime
-	// Resident is the maximum number of sessions with a process, at least 1; Queue that of calls that
-	// wait for one, for QueueWait at most.
+	// Resident is the maximum number of sessions of the runtime container with a process, at least 1.
+	// Queue is the maximum number of calls of each runtime that wait for one, for at most QueueWait.
 	Resident, Queue int
 	// Idle is how long an idle session keeps its process, above 0.
 	Idle, QueueWait time.Duration
-	// Wall is the timeout of runs without their own, above 0 and at most Limits.MaxTimeout; CPU their
-	// maximum processor time, 0 for none.
+	// Wall is the timeout of runs that have none of their own, above 0 and at most Limits.MaxTimeout.
+	// CPU is the maximum processor time of a run; 0 is no limit.
 	Wall, CPU time.Duration
-	// Memory is the memory of one process in bytes, TotalMemory the maximum of all of them.
+	// Memory is the budget of one process in bytes, TotalMemory the maximum of all processes of a
+	// runtime together.
 	Memory, TotalMemory int64
-	// Permissions are the most that hermetic code may reach.
+	// Permissions are the most that code of the runtime pyodide may reach. Their keys are refused yet.
 	Permissions PythonPermissions
 	Pyodide     Pyodide
 	Prepare     PythonPrepare
@@ -36,16 +37,17 @@ const (
 	PythonDisabled  PythonRuntime = "null"
 )
 
-// PythonPermissions are what hermetic code may reach.
+// PythonPermissions are what code of the runtime pyodide may reach.
 type PythonPermissions struct {
 	// FS is "none", "read" or "write".
 	FS           string
 	Network, Env []string
 }
 
-// Pyodide configures the hermetic runtime.
+// Pyodide configures the runtime pyodide.
 type Pyodide struct {
-	// Assets is a directory, Deno a program, both absolute and clean; empty is the default of dray.
+	// Assets is the asset folder and Deno the program, both absolute and clean. Empty means the
+	// default folder, and the Deno in it.
 	Assets, Deno string
 	Resident     int
 	Preload      []string
@@ -61,7 +63,7 @@ type PythonPrepare struct {
 // maxResident is the maximum of Python.Resident and Pyodide.Resident.
 const maxResident = 4096
 
-// pythonRuntime returns a runtime. In YAML null has no quotes; in a variable it is a word.
+// pythonRuntime returns a runtime. Null is the value null in YAML, and the word in a variable.
 func (d *decoder) pythonRuntime(v value) PythonRuntime {
 	d.recordOrigin(v)
 	inYAML := v.origin.File != ""
@@ -89,7 +91,7 @@ func (d *decoder) checkBudgets(stack layeredValues) {
 	p := d.c.Python
 	d.checkBudget(stack, "python.resident", p.Resident, 16)
 	v, _ := stack.lookup("python.pyodide.resident")
-	if p.Runtime == PythonPyodide || v.origin != (Origin{}) { // else few start one
+	if p.Runtime == PythonPyodide || v.origin != (Origin{}) { // else few sessions of Pyodide start
 		d.checkBudget(stack, "python.pyodide.resident", p.Pyodide.Resident, 8)
 	}
 }
@@ -119,7 +121,7 @@ func (d *decoder) checkBudget(stack layeredValues, key string, resident, byDefau
 	}
 }
 
-// indexPattern is what an editor can check of packageIndex.
+// indexPattern is the part of packageIndex that an editor can check by the schema.
 const indexPattern = `^((https?://[^\s/@?#]+|file:///)[^\s@?#]*)?$`
 
 // packageIndex returns the URL of a package index. Code in the container could read a login in it:

@@ -7,23 +7,23 @@ func pythonSettings() settingDefs {
 	all := settingDefs{
 		{
 			"python.runtime", pythonRuntimeKind, "container",
-			"where code of sessions runs that name no runtime: `container`, with its python3; " +
-				"`pyodide`, in a sandbox on the host; `null`: " +
-				"there is no tool `python`",
+			"runtime of calls that name none: `container`, with its python3; `pyodide`, in a sandbox on " +
+				"the host; `null`: there is no tool `python`",
 		},
 		{
 			"python.resident", countKind(1, maxResident), "16",
-			"maximum number of sessions with a process; an idle one loses it to another session",
+			"maximum number of sessions of the runtime `container` with a process; an idle one loses " +
+				"it to another session",
 		},
 		{"python.idle", positiveKind, "10m", "how long an idle session keeps its process"},
 		{
 			"python.queue", countKind(0, maxQueue), "64",
-			"maximum number of calls that wait for a process of a session",
+			"maximum number of calls of each runtime that wait for a session or a process",
 		},
-		{"python.queue_wait", durationKind, "30s", "how long they wait; then they are `busy`"},
+		{"python.queue_wait", durationKind, "30s", "how long they wait; then they fail with `busy`"},
 		{
 			"python.wall", positiveKind, "120s",
-			"timeout of runs without their own; maximum `limits.max_timeout`",
+			"timeout of runs whose call has none; maximum `limits.max_timeout`",
 		},
 		{"python.cpu", durationKind, "0s", "maximum processor time of a run; 0s is no limit"},
 		{"python.memory", sizeKind, "512MiB", "memory of the process of a session"},
