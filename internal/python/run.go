@@ -54,7 +54,7 @@ type Run struct {
 
 	// guarded by Sessions.mu
 	stopped bool
-	over    bool
+	ended   bool        // the request
 	timer   *time.Timer // from the interrupt to the kill; nil until Stop
 
 	done  chan struct{} // closed when the fields below are set
@@ -288,7 +288,7 @@ func (r *Run) finish(err error) (dray.Exit, error) {
 	s, sess := r.sessions, r.hold.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.over, r.hold.run = true, nil
+	r.ended, r.hold.run = true, nil
 	if r.timer != nil {
 		r.timer.Stop()
 	}
@@ -362,7 +362,7 @@ func (r *Run) Resize(dray.TerminalSize) error { return dray.ErrNoTerminal }
 func (r *Run) Stop(grace time.Duration) {
 	r.sessions.mu.Lock()
 	defer r.sessions.mu.Unlock()
-	if r.over {
+	if r.ended {
 		return
 	}
 	r.stopped = true
@@ -389,7 +389,7 @@ func (r *Run) kill() {
 
 // killLocked kills the worker unless the request has ended: the worker may run the next one.
 func (r *Run) killLocked() {
-	if sess := r.hold.session; !r.over && sess.resident == r.resident {
+	if sess := r.hold.session; !r.ended && sess.resident == r.resident {
 		r.sessions.kill(sess)
 	}
 }

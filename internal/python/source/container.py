@@ -46,9 +46,9 @@ PR_SET_DUMPABLE = 4
 
 
 def main(config):
-    """Is called by the bootstrap with the configuration: generation, and memory in bytes."""
+    """Starts the worker and runs the keeper. The configuration has generation and memory in bytes."""
     config = json.loads(config)
-    # The channel moves away from the numbers that everyone knows. The copies are close-on-exec.
+    # The channel moves away from descriptors 0 and 1. The copies are close-on-exec.
     source = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
     sink = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
     null = os.open("/dev/null", os.O_RDWR)
@@ -187,7 +187,7 @@ class Keeper:
             self.size += len(data)
 
     def flush(self, fd):
-        """Writes what the daemon takes. While it does not, the output of the code waits."""
+        """Writes as much as the daemon reads. Above MAX_PENDING the output of the code waits."""
         while self.pending:
             chunk = b"".join(self.pending) if self.size < 1 << 16 else self.pending[0]
             try:
@@ -511,9 +511,9 @@ def end_by_signal(number):
 
 
 class Bytes(io.BufferedWriter):
-    """The bytes of stdout or stderr. They stay for all requests, as logging keeps them."""
+    """The bytes of stdout or stderr. The objects stay for all requests, because logging keeps them."""
 
-    stale = ()  # native ids of threads that are left of earlier requests
+    stale = ()  # native ids of threads of earlier requests that still run
     # A thread holds the lock from the question whether it is stale to the end of its write. So no
     # write that began before a request ends in it.
     lock = _thread.RLock()

@@ -45,7 +45,7 @@ class Refusal(Exception):
 
 
 class Sources:
-    """Registers the code of requests, so that tracebacks have its lines. The last 200 are kept."""
+    """Registers the code of requests, so that tracebacks have its lines. Keeps the last 200."""
 
     def __init__(self):
         self.names = collections.deque()
@@ -78,7 +78,7 @@ class Session:
     async def run(self, request):
         """Runs a request, which is decoded JSON, and returns its reply as JSON text.
 
-        Only what user code raises in its own threads or in a process that it forks leaves it.
+        No exception of the request leaves it. Threads and forked processes of user code may raise.
         """
         wall, (cpu, _) = time.perf_counter(), self.runtime.usage()
         run = _Run(self, request)
@@ -140,7 +140,7 @@ class Session:
             except KeyboardInterrupt:
                 raise
             except BaseException:
-                pass  # user code has broken it beyond repair, and has itself alone to blame
+                pass  # user code has broken it, which only its own session notices
 
     def restore_streams(self, _):
         _, sys.stdout, sys.stderr = self.runtime.streams()
@@ -173,9 +173,9 @@ class _Run:
         self.value, self.globals, self.missing = None, {}, []
 
     async def execute(self):
-        # The code runs in this very frame: StopIteration may not leave a coroutine. disarm comes
-        # before anything of ours that an interrupt must not end. An interrupt that arrives between
-        # two of these lines leaves by the outer handler.
+        # The code runs in this very frame, because StopIteration cannot leave a coroutine. disarm
+        # comes before all that an interrupt must not end. The outer handlers catch an interrupt that
+        # arrives between two of these lines.
         try:
             try:
                 names = self.enter()
@@ -408,7 +408,7 @@ _EMPTY_STACK_HAS_HEADER = sys.version_info >= (3, 10)
 
 
 def _flush():
-    """Flushes what user code has put in the place of its streams."""
+    """Flushes the streams, which user code may have replaced."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

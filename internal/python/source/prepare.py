@@ -173,7 +173,7 @@ PASSED = (
 
 
 def variables(folder, root, index):
-    """Returns the environment of uv: nothing of the image configures it, except the way out."""
+    """Returns the variables of uv. Of those of the image only proxies and certificates configure it."""
     env = {name: os.environ[name] for name in PASSED if name in os.environ}
     env.update(
         LANG="C.UTF-8",
@@ -358,7 +358,7 @@ def finish(root, prefix, request):
 
 def stop(*_):
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # what was started is removed in peace
+        signal.signal(number, signal.SIG_IGN)  # nothing interrupts the removal
     raise Failure("stopped", "prepare was stopped")
 
 

@@ -173,8 +173,8 @@ const interruptFile = options.interrupts ? D.openSync(options.interrupts) : null
 const readInterrupts = interruptFile?.readSync.bind(interruptFile);
 const interruptRecord = new Bytes(4);
 
-/** Looks for an interrupt while code runs and nothing reads frames: the daemon appends the number */
-/** of the request to a file. */
+/** Reads interrupts while code runs and nothing reads frames: the daemon appends the number of the */
+/** request to a file. */
 function pollInterrupt() {
   const time = now();
   if (time < nextPoll) return;

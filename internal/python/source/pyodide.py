@@ -21,7 +21,7 @@ LOADERS = frozenset(["loadPackage", "loadPackagesFromImports"])
 
 
 class InstallRefusal(Refusal, ImportError):
-    """Is an ImportError, because libraries look for pip and go on without it."""
+    """Is an ImportError, because libraries that try to import pip go on without it."""
 
     def __init__(self, what):
         Refusal.__init__(self, 1, INSTALL, what + " cannot install packages in this runtime; "
@@ -39,7 +39,7 @@ class Finder:
 
 
 class Selector:
-    """Waits for nothing but time: there is no other source of events."""
+    """Waits only for time: there is no other source of events."""
 
     def select(self, timeout):
         if timeout is None:
@@ -263,7 +263,7 @@ def execute(text):
 
 
 def start(host):
-    """Makes the session. All before may come from a memory snapshot."""
+    """Makes the session. All that runs before may come from a memory snapshot."""
     global session
     import signal
 

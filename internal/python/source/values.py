@@ -10,11 +10,13 @@ What JSON holds exactly stays as it is: None, bool, str, int up to 2**53, finite
     dataframe  columns, dtypes, index, shape, value: rows; truncated: true if some are missing;
                series: true for a single column. A missing value is null.
     repr       class, value: a repr of at most 4096 characters
-    circular   value: "[Circular]", for a container that contains itself
+    circular   value: "[Circular]", for a list, tuple or dict that contains itself
     truncated  value: "[TruncatedDepth]", for a container below the eighth
 
-A tag is no level of depth. The class of a value is that of type(), which cannot lie; methods of
-values are called for repr alone, and may raise or return anything.
+A list, tuple or dict with more than 1024 items, and a value with more bytes than the limit, raise
+TooLarge. A tag adds no level of depth. The class of a value is that of type(), which user code
+cannot change. Except for arrays and data frames, only __repr__ of a value is called. It may raise
+or return anything.
 
 Both runtimes use this file. It needs no processes, threads or files.
 """
