@@ -20,7 +20,7 @@ func (d *doctor) checkPyodide(ctx context.Context) {
 	known := dray.AsError(err)
 	switch {
 	case err == nil:
-		d.ok(check, "Deno %s, Pyodide %s, Python %s, %d packages in %s", found.DenoVersion,
+		d.ok(check, "Deno %s, Pyodide %s, Python %s, %d wheels in %s", found.DenoVersion,
 			found.PyodideVersion, found.PythonVersion, len(found.Packages), found.Dir)
 	case d.cfg.Python.Runtime == config.PythonPyodide:
 		d.fail(check, err, "")

@@ -149,10 +149,11 @@ func (r fetchReport) text() string {
 	for _, w := range r.Wheels {
 		names = append(names, w.Name+" "+w.Version)
 	}
-	if len(names) == 0 {
-		names = []string{"none beside the standard library"}
+	wheels := "none"
+	if len(names) > 0 {
+		wheels = strings.Join(names, ", ") + " (sessions cannot import them yet)"
 	}
-	fmt.Fprintf(&b, "packages  %s\n", escapeLine(strings.Join(names, ", ")))
+	fmt.Fprintf(&b, "wheels    %s\n", escapeLine(wheels))
 	for _, next := range r.Next {
 		fmt.Fprintf(&b, "next: %s\n", next)
 	}
