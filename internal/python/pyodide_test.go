@@ -22,7 +22,8 @@ import (
 func newPyodideHarness(t testing.TB) pythontest.Harness {
 	t.Helper()
 	h := newHostHarness(t)
-	h.Runtime, h.NoFiles = python.NewPyodide(newPyodideConfig(t)), true
+	h.Runtime = python.NewPyodide(newPyodideConfig(t))
+	h.NoFiles, h.DepthEndsWorker = true, true
 	return h
 }
 

@@ -368,6 +368,9 @@ func testNested(t *testing.T, h Harness) {
 	} {
 		got := w.Run(t, python.Request{Code: code})
 		switch {
+		case got.Err != nil && h.DepthEndsWorker:
+			<-w.Done()
+			return
 		case got.Err != nil:
 			t.Fatalf("%q: no reply: %v", code, got.Err)
 		case got.Error != nil && got.Error.Code == string(dray.CodeLimitExceeded):
