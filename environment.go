@@ -196,11 +196,11 @@ type Files interface {
 	Walk(ctx context.Context, name string, visit func(name string, info FileInfo) error) error
 	// WriteTree writes a tree beneath the root: all of it or, with an error, nothing. Files get mode
 	// 0600 or as WriteTreeOptions says, new directories 0700; set-id bits and attributes are dropped.
-	// It returns the files in the order of the tree. It replaces what is at the name of a file, except
-	// a directory. A name that leads out of the root, through a symlink or into another file system,
-	// and a file in place of a directory or the reverse, fail with path_invalid. Other codes are
-	// denied, disk_full, limit_exceeded, transfer_failed and those of the tree. The end of ctx ends it
-	// until it is committed.
+	// It returns the files in the order of the tree, then the deleted ones. It replaces what is at the
+	// name of a file, except a directory. A name that leads out of the root, through a symlink or into
+	// another file system, and a file in place of a directory or the reverse, fail with path_invalid.
+	// Other codes are denied, disk_full, limit_exceeded, transfer_failed, those of the tree, and for
+	// WriteTreeOptions.Expect conflict and unsupported. The end of ctx ends it until it is committed.
 	WriteTree(ctx context.Context, tree Tree, how WriteTreeOptions) ([]WrittenFile, error)
 	// Close ends the access.
 	Close() error

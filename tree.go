@@ -80,15 +80,36 @@ type WriteTreeOptions struct {
 	// BeforeCommit is called with the files when all of them are staged and none is written. If it
 	// fails, nothing is written. Only writes on the host call it. Nil is none.
 	BeforeCommit func(files []WrittenFile) error
+	// Remove has the files and directories that the commit removes. A directory is removed only if
+	// everything in it is in Remove too. A name may also be in the tree, if a directory replaces a file
+	// or the reverse; then everything in the old directory must be in Remove. Names of Remove need an
+	// expectation.
+	Remove []string
+	// Expect has what must be at each name that the tree or Remove has, until the commit: the
+	// hexadecimal SHA-256 of a regular file, ExpectDirectory, or ExpectAbsent. Parent directories
+	// that are not entries of the tree need none. Anything else there is a conflict that names the
+	// path, and nothing is written. The commit compares what it has just replaced or removed, so no
+	// change of another process is lost; a file that a process has open for writing is a conflict
+	// too. Nil expects nothing.
+	//
+	// Remove and Expect are unsupported with DryRun, in containers, and where the file system cannot
+	// exchange names.
+	Expect map[string]string
 }
 
-// WrittenFile is a file that was written, or that existed with the same content.
+// The expectations of WriteTreeOptions that are not a digest.
+const (
+	ExpectAbsent    = ""
+	ExpectDirectory = "directory"
+)
+
+// WrittenFile is a file that was written or deleted, or that existed with the same content.
 type WrittenFile struct {
 	// Name is relative to the root beneath which the file was written.
 	Name string `json:"name"`
 	Size int64  `json:"size"`
-	// SHA256 is the hexadecimal digest of the content. SHA256Before is that of the replaced file,
-	// empty if there was none.
+	// SHA256 is the hexadecimal digest of the content, empty for a deleted file. SHA256Before is that
+	// of the replaced or deleted file, empty if there was none.
 	SHA256       string      `json:"sha256"`
 	SHA256Before string      `json:"sha256_before,omitempty"`
 	Mode         fs.FileMode `json:"mode"`
@@ -99,12 +120,13 @@ type WrittenFile struct {
 type FileAction string
 
 // The actions. FileMounted is a file that the host already has through a mount, so it was not
-// copied.
+// copied. Only WriteTreeOptions.Remove deletes files.
 const (
 	FileCreated   FileAction = "created"
 	FileReplaced  FileAction = "replaced"
 	FileUnchanged FileAction = "unchanged"
 	FileMounted   FileAction = "mounted"
+	FileDeleted   FileAction = "deleted"
 )
 
 // SyncReport is the result of a sync.
@@ -176,7 +198,8 @@ type FileChange struct {
 	Environment EnvironmentKind `json:"environment"`
 	Path        string          `json:"path"`
 	Action      FileAction      `json:"action"`
-	// SHA256Before and SHA256After are hexadecimal. SHA256Before is empty for a new file.
+	// SHA256Before and SHA256After are hexadecimal. SHA256Before is empty for a new file, SHA256After
+	// for a deleted one.
 	SHA256Before string `json:"sha256_before,omitempty"`
 	SHA256After  string `json:"sha256_after,omitempty"`
 }

@@ -6,8 +6,10 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -121,7 +123,7 @@ func (r *recorder) interruptedEvent(inv dray.Invocation, m dray.Metadata, now ti
 }
 
 // syncedFiles returns by call which files the syncs after an event have changed: those that have
-// the content that was to be written. A sync writes all of its files or none, and one that was
+// the content that was to be written, and deleted files that are gone. A sync writes all of its files or none, and one that was
 // interrupted was completed or undone before.
 func (r *recorder) syncedFiles(ctx context.Context, db *sql.DB, after int64) (
 	map[string][]dray.FileChange, error,
@@ -137,9 +139,22 @@ func (r *recorder) syncedFiles(ctx context.Context, db *sql.DB, after int64) (
 		_ = loadLists(&m, planned.ListsFile, r.blobs) // of a damaged list the first files are left
 		// a later attempt of the same sync replaces an earlier one, which wrote nothing
 		found[row.invocation] = slices.DeleteFunc(m.Changes,
-			func(c dray.FileChange) bool { return !hasContent(c.Path, c.SHA256After) })
+			func(c dray.FileChange) bool { return !wasMade(c) })
 	}
 	return found, err
+}
+
+func wasMade(c dray.FileChange) bool {
+	if c.Action == dray.FileDeleted {
+		info, err := os.Lstat(c.Path)
+		return isGone(err) || err == nil && !info.Mode().IsRegular() // a directory can take its name
+	}
+	return hasContent(c.Path, c.SHA256After)
+}
+
+// isGone reports whether an error means that a path does not exist.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 }
 
 // hasContent reports whether a regular file has the given digest.

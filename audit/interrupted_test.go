@@ -66,3 +66,17 @@ func plannedFiles(dir, content string, n int) (all []dray.FileChange) {
 	}
 	return all
 }
+
+// A deleted file of an interrupted call was deleted if no regular file has its path (AU-11).
+func TestInterruptedCall_DeletedFiles(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "file"), "there")
+	for name, deleted := range map[string]bool{
+		"file": false, "gone": true, "file/below": true, ".": true,
+	} {
+		c := dray.FileChange{Path: filepath.Join(dir, name), Action: dray.FileDeleted}
+		if got := wasMade(c); got != deleted {
+			t.Errorf("%s: got %v, want %v", name, got, deleted)
+		}
+	}
+}

@@ -23,9 +23,14 @@ const writeStopTimeout = 10 * time.Second
 // WriteTree sends a tree to the helper, which writes it with Local.WriteTree. Of the response only
 // the state before the write is trusted; a digest that differs from what was sent is an error with
 // the code transfer_failed. If the helper fails, it is not sent the rest. Other operations block
-// meanwhile.
+// meanwhile. Remove and Expect are unsupported.
 func (c *Client) WriteTree(ctx context.Context, t dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
+	if how.Expect != nil || len(how.Remove) > 0 {
+		return nil, dray.Errorf(dray.CodeUnsupported,
+			"files in a container cannot be removed or compared with a commit").
+			WithHint("write the files on the host")
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {

@@ -52,6 +52,9 @@ type item struct {
 func WriteTree(ctx context.Context, root *os.File, source dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
 	defer runtime.KeepAlive(root)
+	if how.Expect != nil || len(how.Remove) > 0 {
+		return nil, dray.Errorf(dray.CodeUnsupported, "a commit cannot remove files yet")
+	}
 	t := newTransaction(int(root.Fd()), how)
 	defer t.close()
 	err := t.receive(ctx, source)
