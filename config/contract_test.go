@@ -59,7 +59,8 @@ tools.idempotent tools.results tools.rewrite_text tools.stdin tools.env tools.cw
 tools.capabilities tools.success_codes tool_dirs trust.workspaces retry.attempts retry.budget
 breaker.failures breaker.open audit.on_failure audit.keep audit.redact.patterns audit.redact.env
 python.runtime python.resident python.idle python.queue python.queue_wait python.wall python.cpu
-python.memory python.total_memory python.pyodide.assets python.pyodide.deno
+python.memory python.total_memory python.permissions.fs python.permissions.network
+python.permissions.env python.pyodide.assets python.pyodide.deno
 python.pyodide.resident python.prepare.source_builds python.prepare.index`
 
 // nested returns a key with a value in YAML: {a: {b: value}} for a.b, with elements of tools in a

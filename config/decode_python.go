@@ -3,6 +3,9 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -21,7 +24,7 @@ type Python struct {
 	// Memory is the budget of one process in bytes, TotalMemory the maximum of all processes of a
 	// runtime together.
 	Memory, TotalMemory int64
-	// Permissions are the most that code of the runtime pyodide may reach. Their keys are refused yet.
+	// Permissions are what code of the runtime pyodide may reach. A call may ask for less.
 	Permissions PythonPermissions
 	Pyodide     Pyodide
 	Prepare     PythonPrepare
@@ -40,8 +43,11 @@ const (
 // PythonPermissions are what code of the runtime pyodide may reach.
 type PythonPermissions struct {
 	// FS is "none", "read" or "write".
-	FS           string
-	Network, Env []string
+	FS string
+	// Network has hosts: a name, or "*." and a domain, with or without ":" and a port.
+	Network []string
+	// Env has names of variables of the daemon.
+	Env []string
 }
 
 // Pyodide configures the runtime pyodide.
@@ -119,6 +125,27 @@ func (d *decoder) checkBudget(stack layeredValues, key string, resident, byDefau
 			return
 		}
 	}
+}
+
+// permittedHostPattern matches a host of python.permissions.network.
+const permittedHostPattern = `^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?(:[0-9]{1,5})?$`
+
+var permittedHostRegexp = regexp.MustCompile(permittedHostPattern)
+
+// permittedHost returns a host of python.permissions.network.
+func (d *decoder) permittedHost(v value) string {
+	s, ok := d.lineText(v)
+	if !ok {
+		return ""
+	}
+	name, port, hasPort := strings.Cut(s, ":")
+	n, err := strconv.ParseUint(port, 10, 16)
+	if !permittedHostRegexp.MatchString(s) || strings.Contains(name, "..") || len(name) > 253 ||
+		hasPort && (err != nil || n == 0) {
+		return d.refuse(v, "is not a host",
+			"write a name such as api.example.org, *.example.org or api.example.org:8443, without http://")
+	}
+	return s
 }
 
 // indexPattern is the part of packageIndex that an editor can check by the schema.

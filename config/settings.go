@@ -124,6 +124,7 @@ var (
 	programKind      = kindOf(pathPattern(`^([^/~\\\x00]*|/[^\x00]*)$`), (*decoder).program)
 	addressKind      = kindOf(pattern(addressPattern), (*decoder).engineHost)
 	variableKind     = kindOf(pattern(`^[^=\x00-\x1f\x7f]+$`), (*decoder).variableName)
+	hostKind         = kindOf(pattern(permittedHostPattern), (*decoder).permittedHost)
 	labelKind        = kindOf(pattern(`^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`), (*decoder).label)
 	nameKind         = kindOf(pattern(namePattern), (*decoder).containerRef)
 	targetKind       = kindOf(pathPattern(targetPattern), (*decoder).routingTarget)

@@ -35,10 +35,18 @@ func pythonSettings() settingDefs {
 		},
 		{
 			"python.permissions.fs", choiceKind[string]("none", "read", "write"), "none",
-			"files that hermetic code may reach",
+			"files that code of the runtime `pyodide` may reach, below the working directory of the call; " +
+				"a call may ask for less",
 		},
-		{"python.permissions.network", listKind(lineKind), "", "hosts that hermetic code may reach"},
-		{"python.permissions.env", listKind(variableKind), "", "variables that hermetic code may read"},
+		{
+			"python.permissions.network", listKind(hostKind), "",
+			"hosts that it may send requests to: names, or `*.` and a domain, with `:PORT` for another " +
+				"port than 80 and 443; never private addresses; a call may ask for less",
+		},
+		{
+			"python.permissions.env", listKind(variableKind), "",
+			"variables of the daemon that it may read; a call may ask for less",
+		},
 		{
 			"python.pyodide.assets", absPathKind, "",
 			"asset folder, with Deno, Pyodide and wheels; default below `~/.local/share/dray/python`",
@@ -67,7 +75,4 @@ func pythonSettings() settingDefs {
 }
 
 // pendingPython has the keys that have no effect yet, so they are refused by name.
-var pendingPython = []string{
-	"python.permissions.fs", "python.permissions.network", "python.permissions.env",
-	"python.pyodide.preload",
-}
+var pendingPython = []string{"python.pyodide.preload"}

@@ -67,7 +67,9 @@ func (*Pyodide) Name() string { return RuntimePyodide }
 
 // Capabilities implements Runtime.
 func (*Pyodide) Capabilities() Capabilities {
-	return Capabilities{InterruptKeepsState: true, MemoryLimit: true, CPULimit: true}
+	return Capabilities{
+		Permissions: true, InterruptKeepsState: true, MemoryLimit: true, CPULimit: true,
+	}
 }
 
 // Start implements Runtime. The first start of an installation makes the memory snapshot.
@@ -97,7 +99,7 @@ func (p *Pyodide) Start(ctx context.Context, spec WorkerSpec) (Worker, error) {
 // check fails with unsupported for what this runtime cannot do, and with limit_exceeded for too
 // little memory.
 func (p *Pyodide) check(spec WorkerSpec) error {
-	switch perm := spec.Permissions; {
+	switch {
 	case spec.Executable != "":
 		return dray.Errorf(dray.CodeUnsupported, "the Python runtime %s has no other interpreter",
 			RuntimePyodide).WithHint("use the runtime %s", RuntimeContainer)
@@ -105,12 +107,6 @@ func (p *Pyodide) check(spec WorkerSpec) error {
 		return dray.Errorf(dray.CodeLimitExceeded,
 			"the Python runtime %s does not fit into %d MiB", RuntimePyodide, spec.Memory>>20).
 			WithHint("set python.memory to at least %d MiB", minPyodideMemory>>20)
-	case perm == nil:
-		return nil
-	case perm.FS != "" && perm.FS != "none" || len(perm.Network) > 0 || len(perm.Env) > 0:
-		return dray.Errorf(dray.CodeUnsupported,
-			"the Python runtime %s gives code no files, network or variables", RuntimePyodide).
-			WithHint("leave permissions out, or use the runtime %s", RuntimeContainer)
 	default:
 		return nil
 	}
@@ -169,7 +165,8 @@ func pythonMemory(budget int64) int64 {
 // pyodideWorker is a worker of the runtime pyodide.
 type pyodideWorker struct {
 	*containerWorker
-	pid int
+	pid         int
+	permissions *Permissions // complete; nil permits nothing
 	// interrupts is the file that the worker polls for interrupts while code uses its only thread.
 	interrupts *os.File
 	done       chan struct{}
@@ -192,6 +189,7 @@ func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder s
 		removeFile(interrupts)
 		return nil, err
 	}
+	w.permissions = spec.Permissions
 	ctx, cancel := context.WithTimeoutCause(ctx, pyodideHello, errNoPyodideHello)
 	defer cancel()
 	if w.hello, err = w.conn.hello(ctx); err != nil {
@@ -257,6 +255,7 @@ func (w *pyodideWorker) Execute(req Request, _ dray.Files) (Execution, error) {
 			"the Python runtime %s reads and writes no files of the workspace", RuntimePyodide).
 			WithHint("pass the code itself, without read_only; or use the runtime %s", RuntimeContainer)
 	}
+	req.Env = w.permissions.environ(req.Env)
 	e, err := w.conn.execute(req)
 	if err != nil {
 		return nil, err

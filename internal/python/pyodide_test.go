@@ -48,6 +48,7 @@ func TestPyodide(t *testing.T) {
 	t.Run("interrupts", func(t *testing.T) { testPyodideInterrupts(t, h) })
 	t.Run("limits", func(t *testing.T) { testPyodideLimits(t, h) })
 	t.Run("random", func(t *testing.T) { testPyodideRandom(t, h) })
+	t.Run("variables", func(t *testing.T) { testPyodideVariables(t, h) })
 	t.Run("refusals", func(t *testing.T) { testPyodideRefusals(t, h) })
 	t.Run("nothing is left", func(t *testing.T) { testPyodideRemains(t, h) })
 }
@@ -261,6 +262,28 @@ func testPyodideRandom(t *testing.T, h pythontest.Harness) {
 	}
 }
 
+// testPyodideVariables reads variables of the daemon: those of the permissions, and over them those
+// of the call (PY-19).
+func testPyodideVariables(t *testing.T, h pythontest.Harness) {
+	for name, value := range map[string]string{
+		"DRAY_TEST_GIVEN": "given", "DRAY_TEST_OVER": "daemon", "DRAY_TEST_NOT": "not",
+	} {
+		t.Setenv(name, value)
+	}
+	const code = "import os\nsorted(v for k, v in os.environ.items() if k.startswith('DRAY_TEST'))"
+	own := map[string]string{"DRAY_TEST_OVER": "call"}
+	for want, env := range map[string][]string{
+		`["call"]`:         nil,
+		`["call","given"]`: {"DRAY_TEST_GIVEN", "DRAY_TEST_OVER", "DRAY_TEST_NONE"},
+	} {
+		w := h.Start(t, func(s *python.WorkerSpec) { s.Permissions = &python.Permissions{Env: env} })
+		got := w.RunWith(t, python.Request{Code: code, Env: own}, nil)
+		if string(got.Value) != want {
+			t.Errorf("with %q the variables are %s, want %s", env, got.Describe(), want)
+		}
+	}
+}
+
 // testPyodideRefusals asks for what the runtime does not have.
 func testPyodideRefusals(t *testing.T, h pythontest.Harness) {
 	for name, c := range map[string]struct {
@@ -272,12 +295,6 @@ func testPyodideRefusals(t *testing.T, h pythontest.Harness) {
 		},
 		"little memory": {
 			func(s *python.WorkerSpec) { s.Memory = 64 << 20 }, dray.CodeLimitExceeded,
-		},
-		"network": {
-			func(s *python.WorkerSpec) {
-				s.Permissions = &python.Permissions{Network: []string{"example.com"}}
-			},
-			dray.CodeUnsupported,
 		},
 	} {
 		spec := python.WorkerSpec{Environment: h.Environment, Generation: 1}

@@ -18,7 +18,8 @@ type CallSpec struct {
 	// Executable is the interpreter of a worker to start, unless operation prepare has chosen one for
 	// the session. Empty is python3 of the environment.
 	Executable string
-	// Permissions are fixed by the first call of a session. Nil accepts the session's own.
+	// Permissions are fixed by the first call of a session; see [Permissions.Narrow]. Nil accepts the
+	// session's own.
 	Permissions *Permissions
 }
 
@@ -70,18 +71,40 @@ type Run struct {
 // together are bounded by Options.QueueWait, and do not count for the deadline of ctx.
 //
 // It fails with busy if the queue is full or the wait was too long, with conflict if the session
-// was reset meanwhile or has other permissions, with shutting_down after Close, with the cause of
-// ctx, and with the errors of [Runtime].Start. If it fails, no code has run.
+// was reset meanwhile or has other permissions, with denied if the call asks for more permissions
+// than Options.Permissions, with shutting_down after Close, with the cause of ctx, and with the
+// errors of [Runtime].Start. If it fails, no code has run.
 //
 // The caller must read both outputs to their ends and call Release.
 func (s *Sessions) Start(ctx context.Context, key Key, env dray.Environment, spec CallSpec,
 ) (*Run, error) {
+	if err := s.checkPermissions(key, spec); err != nil {
+		return nil, err
+	}
 	var run *Run
 	err := s.withSession(ctx, key, func(ctx context.Context, h *hold) (err error) {
 		run, err = s.startRun(ctx, h, env, spec)
 		return err
 	})
 	return run, err
+}
+
+// checkPermissions fails if a call asks for more permissions than it may have.
+func (s *Sessions) checkPermissions(key Key, spec CallSpec) error {
+	p := s.pools[key.Runtime]
+	if p == nil {
+		return nil // take refuses it
+	}
+	_, err := s.permissions(p.runtime, spec)
+	return err
+}
+
+// permissions returns those of a session that a call creates, nil for those of its environment.
+func (s *Sessions) permissions(r Runtime, spec CallSpec) (*Permissions, error) {
+	if !r.Capabilities().Permissions {
+		return spec.Permissions, nil // the runtime refuses any
+	}
+	return s.opts.Permissions.Narrow(spec.Permissions)
 }
 
 // withSession calls start when a call has the session. If start fails the session is released.
@@ -176,7 +199,7 @@ func (s *Sessions) usableWorker(h *hold, spec CallSpec) (*resident, <-chan struc
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sess := h.session
-	if sess.created && spec.Permissions != nil && !spec.Permissions.equal(sess.permissions) {
+	if sess.created && !sess.permissions.grants(spec.Permissions) {
 		return nil, nil, dray.Errorf(dray.CodeConflict,
 			"the permissions of the Python session %q are fixed, and the call has others", sess.key.Name).
 			WithHint("omit permissions, use another session, or reset this one")
@@ -223,13 +246,13 @@ func (s *Sessions) workerSpec(h *hold, env dray.Environment, spec CallSpec) Work
 	sess.generation++
 	ws := WorkerSpec{
 		Environment: env, Executable: sess.prepared.Executable, Generation: sess.generation,
-		Memory: s.opts.Memory, Permissions: spec.Permissions,
+		Memory: s.opts.Memory,
 	}
 	if ws.Executable == "" {
 		ws.Executable = spec.Executable
 	}
-	if sess.created {
-		ws.Permissions = sess.permissions
+	if ws.Permissions = sess.permissions; !sess.created {
+		ws.Permissions, _ = s.permissions(sess.pool.runtime, spec) // Start has checked them
 	}
 	return ws
 }

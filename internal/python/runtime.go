@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -33,8 +32,8 @@ type Capabilities struct {
 	// Transactional says that files are changed if a run ends by itself, and not at all otherwise. No
 	// runtime has it yet.
 	Transactional bool `json:"transactional"`
-	// ReadOnly says that read_only is supported, Permissions that narrower permissions are. No runtime
-	// has them yet.
+	// ReadOnly says that read_only is supported. No runtime has it yet. Permissions says that sessions
+	// have permissions, at most those of the configuration; else they have those of their environment.
 	ReadOnly    bool `json:"read_only"`
 	Permissions bool `json:"permissions"`
 	// InterruptKeepsState says that an interrupted session keeps its globals.
@@ -59,7 +58,7 @@ type WorkerSpec struct {
 	Generation uint32
 	// Memory is the budget of the worker in bytes. Zero is no limit.
 	Memory int64
-	// Permissions are those of the session. Nil means those of the environment.
+	// Permissions are those of the session, complete. Nil means those of the environment.
 	Permissions *Permissions
 }
 
@@ -175,24 +174,4 @@ type Usage struct {
 	WallMS      float64 `json:"wall_ms"`
 	CPUMS       float64 `json:"cpu_ms"`
 	MemoryBytes int64   `json:"memory_bytes"`
-}
-
-// Permissions are what the code of a session may reach (PY-19). The zero value permits nothing.
-type Permissions struct {
-	FS      string   `json:"fs"` // "none", "read" or "write"
-	Network []string `json:"network"`
-	Env     []string `json:"env"`
-}
-
-// equal reports whether two permissions are the same; the order of names has no meaning. Nil equals
-// nil alone.
-func (p *Permissions) equal(other *Permissions) bool {
-	if p == nil || other == nil {
-		return p == other
-	}
-	return p.FS == other.FS && sameNames(p.Network, other.Network) && sameNames(p.Env, other.Env)
-}
-
-func sameNames(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

@@ -29,6 +29,9 @@ type Options struct {
 	// Memory is the budget of a worker in bytes. A worker whose peak exceeds RetireAbove bytes is
 	// ended after the call. Zero is no limit.
 	Memory, RetireAbove int64
+	// Permissions are those of sessions whose first call asks for none, and the most that a call may
+	// ask for. Runtimes without the capability ignore them.
+	Permissions Permissions
 	// StateFile lists the sessions with state, so that its loss is reported after a restart of the
 	// daemon (PY-25), and what operation prepare chose. Its directory must exist. Empty means no file.
 	StateFile string
@@ -121,8 +124,11 @@ type session struct {
 }
 
 // New returns Sessions without workers. It fails with invalid_request if a runtime may have no
-// workers.
+// workers, and with invalid_input for a malformed host in the permissions.
 func New(opts Options) (*Sessions, error) {
+	if _, err := parseHosts(opts.Permissions.Network); err != nil {
+		return nil, err
+	}
 	s := &Sessions{opts: opts, pools: map[string]*pool{}, sessions: map[Key]*session{}}
 	for _, r := range opts.Runtimes {
 		limit := opts.Resident[r.Name()]
@@ -168,6 +174,9 @@ func (s *Sessions) Runtimes() map[string]Capabilities {
 	}
 	return all
 }
+
+// Permissions returns those of sessions whose first call asks for none.
+func (s *Sessions) Permissions() Permissions { return s.opts.Permissions }
 
 // Close refuses new calls, fails waiting calls with shutting_down, ends all workers, and blocks
 // until they have ended.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -65,33 +66,111 @@ func TestSessions_Keys(t *testing.T) {
 
 // The permissions of a session are those of its first call, until it is reset (PY-19).
 func TestSessions_PermissionsAreFixed(t *testing.T) {
-	f := &fakeRuntime{}
-	s := newSessions(t, f)
-	first := &Permissions{FS: "read", Network: []string{"a", "b"}}
-	same := &Permissions{FS: "read", Network: []string{"b", "a"}}
+	f := &fakeRuntime{capabilities: Capabilities{Permissions: true}}
+	most := Permissions{FS: FSWrite, Network: []string{"a", "b"}, Env: []string{"LANG"}}
+	s := newSessions(t, f, func(o *Options) { o.Permissions = most })
 	start := func(p *Permissions) error {
 		run, err := s.Start(t.Context(), keyOf("a"), nil, CallSpec{Permissions: p})
 		run.Release()
 		return err
 	}
-	for _, p := range []*Permissions{first, same, nil} {
+	is := func(worker int, want Permissions) {
+		t.Helper()
+		got := f.worker(worker).spec.Permissions
+		if st, err := s.Status(keyOf("a")); err != nil || !reflect.DeepEqual(*got, want) ||
+			!reflect.DeepEqual(*st.Permissions, want) {
+			t.Fatalf("worker %+v, status %+v, %v; want %+v", got, st.Permissions, err, want)
+		}
+	}
+	first := &Permissions{FS: FSRead, Network: []string{"b", "a"}}
+	for _, p := range []*Permissions{
+		first, {FS: FSRead, Network: []string{"a", "b"}}, {Env: []string{"LANG"}}, nil,
+	} {
 		if err := start(p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wider := &Permissions{FS: "write"}
-	if err := start(wider); dray.CodeOf(err) != dray.CodeConflict {
-		t.Fatal(err)
+	fixed := Permissions{FS: FSRead, Network: []string{"b", "a"}, Env: []string{"LANG"}}
+	is(0, fixed)
+	for _, p := range []*Permissions{{FS: FSWrite}, {FS: FSNone}, {Network: []string{"a"}}, {Env: []string{}}} {
+		if err := start(p); dray.CodeOf(err) != dray.CodeConflict {
+			t.Fatalf("%+v: %v", p, err)
+		}
 	}
 	f.worker(0).Kill() // the next worker has the same permissions
-	if err := start(nil); err != nil || f.worker(1).spec.Permissions != first {
-		t.Fatalf("%v, %+v", err, f.worker(1).spec)
+	if err := start(nil); err != nil {
+		t.Fatal(err)
 	}
+	is(1, fixed)
 	if _, err := s.Reset(t.Context(), keyOf("a")); err != nil {
 		t.Fatal(err)
 	}
-	if err := start(wider); err != nil || f.worker(2).spec.Permissions != wider {
+	if err := start(nil); err != nil {
 		t.Fatal(err)
+	}
+	is(2, most)
+}
+
+// A call that asks for more than the configuration permits is denied, and creates no session
+// (PY-19).
+func TestSessions_PermissionsHaveACeiling(t *testing.T) {
+	for _, tt := range []struct {
+		most, asked Permissions
+		key         string // of what is refused, "" for nothing
+	}{
+		{Permissions{}, Permissions{}, ""},
+		{Permissions{}, Permissions{FS: FSNone, Network: []string{}, Env: []string{}}, ""},
+		{Permissions{}, Permissions{FS: FSRead}, "fs"},
+		{Permissions{FS: FSRead}, Permissions{FS: FSWrite}, "fs"},
+		{Permissions{FS: FSWrite}, Permissions{FS: FSRead}, ""},
+		{Permissions{}, Permissions{Network: []string{"a.example"}}, "network"},
+		{Permissions{Network: []string{"a.example"}}, Permissions{Network: []string{"A.example."}}, ""},
+		{Permissions{Network: []string{"a.example"}}, Permissions{Network: []string{"a.example:443"}}, ""},
+		{Permissions{Network: []string{"a.example:443"}}, Permissions{Network: []string{"a.example"}}, "network"},
+		{Permissions{Network: []string{"a.example"}}, Permissions{Network: []string{"a.example:22"}}, "network"},
+		{Permissions{Network: []string{"a.example"}}, Permissions{Network: []string{"b.a.example"}}, "network"},
+		{Permissions{Network: []string{"*.a.example"}}, Permissions{Network: []string{"b.a.example"}}, ""},
+		{Permissions{Network: []string{"*.a.example"}}, Permissions{Network: []string{"*.b.a.example"}}, ""},
+		{Permissions{Network: []string{"*.a.example"}}, Permissions{Network: []string{"a.example"}}, "network"},
+		{Permissions{Network: []string{"*.a.example"}}, Permissions{Network: []string{"*.example"}}, "network"},
+		{Permissions{Network: []string{"*.a.example"}}, Permissions{Network: []string{"ba.example"}}, "network"},
+		{Permissions{Env: []string{"A"}}, Permissions{Env: []string{"A"}}, ""},
+		{Permissions{Env: []string{"A"}}, Permissions{Env: []string{"A", "B"}}, "env"},
+	} {
+		f := &fakeRuntime{capabilities: Capabilities{Permissions: true}}
+		s := newSessions(t, f, func(o *Options) { o.Permissions = tt.most })
+		run, err := s.Start(t.Context(), keyOf("a"), nil, CallSpec{Permissions: &tt.asked})
+		run.Release()
+		switch e := dray.AsError(err); {
+		case tt.key == "" && err != nil:
+			t.Errorf("%v of %v: %v", tt.asked, tt.most, err)
+		case tt.key != "" && (e == nil || e.Code != dray.CodeDenied ||
+			!strings.Contains(e.Message, "python.permissions."+tt.key) ||
+			!strings.Contains(e.Hint, "python.permissions."+tt.key)):
+			t.Errorf("%v of %v: %v", tt.asked, tt.most, err)
+		case tt.key != "" && len(s.List("", "")) > 0:
+			t.Errorf("%v of %v: a session was created", tt.asked, tt.most)
+		}
+	}
+}
+
+// What is not a host is refused (PY-19).
+func TestParseHost(t *testing.T) {
+	for text, want := range map[string]string{
+		"a.example": "a.example", "A.Example.": "a.example", "*.Example": "*.example",
+		"a:8443": "a:8443", "192.0.2.1": "192.0.2.1", "_x.example": "_x.example",
+	} {
+		if h, err := ParseHost(text); err != nil || h.String() != want {
+			t.Errorf("%q: %v, %v", text, h, err)
+		}
+	}
+	for _, text := range []string{
+		"", "*", "*.", ".", "a..b", "a b", "http://a", "a/", "a:", "a:0", "a:65536", "a:b", "u@a", "*a",
+		"a.*", "[::1]", "::1", "-a", "a\n", "ä.example", strings.Repeat("a", 254),
+	} {
+		if h, err := ParseHost(text); dray.CodeOf(err) != dray.CodeInvalidInput {
+			t.Errorf("%q: %v, %v", text, h, err)
+		}
 	}
 }
 

@@ -25,6 +25,9 @@ func (o PythonOptions) describeRuntimes() string {
 		can, cannot := capabilityWords(runtimes[name])
 		b.WriteString(": supports " + listOrNothing(can) + "; does not support " +
 			listOrNothing(cannot) + ".")
+		if runtimes[name].Permissions {
+			b.WriteString(" Its code may reach: " + o.Sessions.Permissions().String() + ".")
+		}
 	}
 	return b.String()
 }

@@ -415,7 +415,9 @@ type sessionStatus struct {
 	HasState   bool                `json:"has_state"`
 	StateLost  bool                `json:"state_lost"`
 	Waiting    int                 `json:"waiting"`
-	LastUsed   time.Time           `json:"last_used,omitzero"`
+	// Permissions are nil if they are those of the environment, or not fixed yet.
+	Permissions *python.Permissions `json:"permissions,omitempty"`
+	LastUsed    time.Time           `json:"last_used,omitzero"`
 }
 
 func (c *pythonCall) newOutput() pythonOutput {
@@ -501,7 +503,7 @@ func (c *pythonCall) status(out *pythonOutput) error {
 		sessions[i] = sessionStatus{
 			Session: s.Name, Runtime: s.Runtime, State: s.State, Generation: s.Generation,
 			Executable: s.Executable, HasState: s.HasState, StateLost: s.StateLost, Waiting: s.Waiting,
-			LastUsed: s.LastUsed,
+			LastUsed: s.LastUsed, Permissions: s.Permissions,
 		}
 		if s.Hello != nil {
 			sessions[i].Python = s.Hello.Python

@@ -28,6 +28,9 @@ func openPython(cfg *config.Config, pool *process.Pool, log *zap.Logger) (*pytho
 		Idle: p.Idle, Queue: p.Queue, QueueWait: p.QueueWait,
 		// config checks the sum of the budgets
 		Memory: p.Memory, RetireAbove: p.Memory,
+		Permissions: python.Permissions{
+			FS: p.Permissions.FS, Network: p.Permissions.Network, Env: p.Permissions.Env,
+		},
 		StateFile: cfg.State.PythonSessions(), Log: log,
 	})
 }
