@@ -20,7 +20,8 @@ type Tool struct {
 	// output has no schema.
 	InputSchema  json.RawMessage
 	OutputSchema json.RawMessage
-	// Environment is the environment that the tool needs.
+	// Environment is the environment that the tool needs, for calls of which [Tool.Needs] says
+	// nothing else.
 	Environment Requirement
 	// Timeout bounds a call that names no timeout of its own. Zero is the configured default.
 	Timeout time.Duration
@@ -54,11 +55,37 @@ type Tool struct {
 	// waits for a slot nor counts as running: for instance an interrupt of a call that runs. Nil is
 	// never.
 	NeedsNoSlot func(input json.RawMessage) bool
-	// CheckKind returns the error with which a call with the given input, which may be empty, would
-	// fail in an environment of a kind. Nil is none.
-	CheckKind func(input json.RawMessage, kind EnvironmentKind) error
+	// NeedsOf returns what a call with the given input needs. The input is valid or empty. Nil is
+	// Environment and StartsProcess of the tool for every input; [Tool.Needs] decides.
+	NeedsOf func(input json.RawMessage) Needs
 	// Run executes a call in call.Environment.
 	Run ExecutorFunc
+}
+
+// Needs are what a call needs of the environment that it runs in.
+type Needs struct {
+	Environment Requirement
+	// StartsProcess reports whether a process starts in the working directory of the call. On the host
+	// that directory must then be beneath host.roots.
+	StartsProcess bool
+	// OnHost is the error with which the call ends if its route is the host. Nil accepts the host.
+	OnHost error
+}
+
+// Needs returns what a call with an input needs of its environment. The input is valid or empty.
+func (t *Tool) Needs(input json.RawMessage) Needs {
+	if t.NeedsOf != nil {
+		return t.NeedsOf(input)
+	}
+	return Needs{Environment: t.Environment, StartsProcess: t.StartsProcess}
+}
+
+// CheckRoute returns OnHost for a route to the host.
+func (n Needs) CheckRoute(route Route) error {
+	if route.Environment == KindHost {
+		return n.OnHost
+	}
+	return nil
 }
 
 // ToolCapabilities are what a tool declares about its effects (RT-05). dray reports them, and
@@ -114,10 +141,12 @@ const (
 )
 
 // Requirement is the environment that a tool needs. Container is the configured name of a container
-// for RequireSpecific, and empty for every other kind.
+// for RequireSpecific, and empty for every other kind. Hint is the hint of the error of a call
+// whose route contradicts the requirement; empty is a general one.
 type Requirement struct {
 	Kind      RequirementKind
 	Container string
+	Hint      string
 }
 
 // MarshalJSON encodes the form of the configuration: a word, or {"specific": NAME}.

@@ -24,6 +24,7 @@ func (w *world) placeSteps(sc *godog.ScenarioContext) {
 	sc.When(`^the container is killed$`, w.killContainer)
 	sc.Then(`^no process "(.*)" runs in the container$`, w.noProcess)
 	sc.Then(`^the file (\S+) contains (".*") and is owned by (\d+)$`, w.fileHolds)
+	sc.Then(`^no container of the workspace exists$`, w.noContainer)
 	sc.Then(`^/items contains a running workspace$`, w.workspaceRuns)
 	sc.When(`^I map these paths (to_host|to_container)$`, w.pathsMapped)
 }
@@ -57,6 +58,14 @@ func (w *world) noProcess(ctx context.Context, command string) error {
 	out, err := docker(ctx, "top", w.names["container"], "-eo", "pid,args")
 	if err == nil && strings.Contains(out, command) {
 		err = fmt.Errorf("the processes are:\n%s", out)
+	}
+	return err
+}
+
+func (w *world) noContainer(ctx context.Context) error {
+	ids, err := containersOf(ctx, w.names["workspace"])
+	if err == nil && len(ids) > 0 {
+		err = fmt.Errorf("there are %v", ids)
 	}
 	return err
 }

@@ -22,7 +22,7 @@ type Router interface {
 }
 
 // RouteChecker checks whether a call could start where its route leads, without side effects.
-// startsProcess reports whether the tool of the call starts a process.
+// startsProcess reports whether the call starts a process in its working directory.
 type RouteChecker interface {
 	Check(ctx context.Context, route dray.Route, inv dray.Invocation, startsProcess bool) error
 }
@@ -104,7 +104,8 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 			return dray.Route{}, nil, redactor.Error(err)
 		}
 	}
-	route, routeErr = in.findRoute(ctx, inv, tool)
+	needs := tool.Needs(inv.Input)
+	route, routeErr = in.findRoute(ctx, inv, tool, needs)
 	p := &Prepared{Invocation: inv, Route: route, RouteErr: routeErr}
 	if err := in.Access.checkCall(ctx, p); err != nil {
 		return dray.Route{}, nil, err
@@ -115,11 +116,11 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 	if routeErr == nil {
 		routeErr = checkApproval(tool)
 	}
-	if routeErr == nil && tool.CheckKind != nil {
-		routeErr = tool.CheckKind(inv.Input, route.Environment)
+	if routeErr == nil {
+		routeErr = needs.CheckRoute(route)
 	}
 	if routeErr == nil {
-		routeErr = in.check(ctx, route, inv, tool)
+		routeErr = in.check(ctx, route, inv, tool, needs)
 	}
 	return redactor.Route(route), redactor.Error(routeErr), nil
 }
@@ -161,8 +162,9 @@ func (in *Intake) findTool(ctx context.Context, inv dray.Invocation) (*dray.Tool
 // findRoute asks the router. The tool of a project runs only in a container of the workspace that
 // the call names: another container is not covered by the trust in it.
 func (in *Intake) findRoute(ctx context.Context, inv dray.Invocation, tool *dray.Tool,
+	needs dray.Needs,
 ) (dray.Route, error) {
-	route, err := in.Router.Route(ctx, inv, tool.Environment)
+	route, err := in.Router.Route(ctx, inv, needs.Environment)
 	if err == nil && tool.Workspace != "" && route.Workspace != inv.Workspace {
 		err = dray.Errorf(dray.CodeRouteConflict,
 			"%s selects another container than that of %s, which declares tool %s", route.Rule,
@@ -194,16 +196,20 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 	error,
 ) {
 	p := &Prepared{Invocation: inv, Tool: tool}
-	p.Route, p.RouteErr = in.findRoute(ctx, inv, tool)
+	needs := tool.Needs(inv.Input)
+	p.Route, p.RouteErr = in.findRoute(ctx, inv, tool, needs)
 	if err := in.Access.checkCall(ctx, p); err != nil {
 		return nil, err
 	}
 	if p.RouteErr == nil {
 		p.RouteErr = checkApproval(tool)
 	}
+	if p.RouteErr == nil {
+		p.RouteErr = needs.CheckRoute(p.Route)
+	}
 	err := p.RouteErr
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
-		err = in.check(ctx, p.Route, inv, tool)
+		err = in.check(ctx, p.Route, inv, tool, needs)
 	}
 	switch dray.CodeOf(err) {
 	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:
@@ -225,9 +231,10 @@ func checkApproval(tool *dray.Tool) error {
 
 // check returns the error with which a call could not start where its route leads.
 func (in *Intake) check(ctx context.Context, route dray.Route, inv dray.Invocation, tool *dray.Tool,
+	needs dray.Needs,
 ) error {
 	if tool.InWorkspace && inv.Workspace != "" {
 		inv.Cwd = "" // the tool does not work there
 	}
-	return in.Environments.Check(ctx, route, inv, tool.StartsProcess)
+	return in.Environments.Check(ctx, route, inv, needs.StartsProcess)
 }

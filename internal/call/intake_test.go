@@ -21,6 +21,9 @@ type fakeIntake struct {
 	tool                         dray.Tool
 	route                        dray.Route
 	routeErr, checkErr, inputErr error
+	// need and starts are the last requirement that was routed and the last check.
+	need   dray.Requirement
+	starts bool
 }
 
 func (f *fakeIntake) Get(_ context.Context, name string) (*dray.Tool, error) {
@@ -31,13 +34,16 @@ func (f *fakeIntake) Get(_ context.Context, name string) (*dray.Tool, error) {
 	return &f.tool, nil
 }
 
-func (f *fakeIntake) Route(context.Context, dray.Invocation, dray.Requirement) (dray.Route, error) {
+func (f *fakeIntake) Route(_ context.Context, _ dray.Invocation, need dray.Requirement,
+) (dray.Route, error) {
 	f.routes++
+	f.need = need
 	return f.route, f.routeErr
 }
 
-func (f *fakeIntake) Check(context.Context, dray.Route, dray.Invocation, bool) error {
+func (f *fakeIntake) Check(_ context.Context, _ dray.Route, _ dray.Invocation, starts bool) error {
 	f.checks++
+	f.starts = starts
 	return f.checkErr
 }
 
@@ -230,6 +236,47 @@ func TestExplainDecidesAsPrepare(t *testing.T) {
 	req.Input = json.RawMessage("{}")
 	if _, _, err := in.Explain(t.Context(), "me", req); dray.CodeOf(err) != dray.CodeInvalidInput {
 		t.Errorf("a request with an invalid input: %v", err)
+	}
+}
+
+// Where a call runs can depend on its input. Prepare and Explain use the same requirement, and end
+// with the same error on the host (RT-03).
+func TestNeedsOfInput(t *testing.T) {
+	refused := dray.Errorf(dray.CodeUnsupported, "not on the host")
+	onHost, inContainer := dray.Requirement{Kind: dray.RequireHost},
+		dray.Requirement{Kind: dray.PreferContainer}
+	for _, tt := range []struct {
+		input  string
+		need   dray.Requirement
+		starts bool
+		code   dray.Code
+	}{
+		{`{"here":true}`, onHost, false, ""},
+		{`{}`, inContainer, true, dray.CodeUnsupported},
+	} {
+		in, f := newIntake("exec")
+		f.tool.Environment, f.tool.StartsProcess = dray.Requirement{Kind: dray.RequireContainer}, true
+		f.tool.NeedsOf = func(input json.RawMessage) dray.Needs {
+			if string(input) == `{"here":true}` {
+				return dray.Needs{Environment: onHost}
+			}
+			return dray.Needs{Environment: inContainer, StartsProcess: true, OnHost: refused}
+		}
+		req := &call.Request{Tool: "exec", Input: json.RawMessage(tt.input)}
+		p, err := in.Prepare(t.Context(), "me", req)
+		if err != nil || f.need != tt.need || dray.CodeOf(p.RouteErr) != tt.code {
+			t.Errorf("%s: %v, %v; routed for %+v", tt.input, err, p.RouteErr, f.need)
+		}
+		f.need, f.starts = dray.Requirement{}, tt.starts
+		_, routeErr, err := in.Explain(t.Context(), "me", req)
+		if err != nil || f.need != tt.need || dray.CodeOf(routeErr) != tt.code || f.starts != tt.starts {
+			t.Errorf("%s: explained with %v, %v, %v, for %+v", tt.input, routeErr, err, f.starts, f.need)
+		}
+		f.route.Environment = dray.KindContainer
+		p, err = in.Prepare(t.Context(), "me", req)
+		if err != nil || p.RouteErr != nil {
+			t.Errorf("%s in a container: %v, %v", tt.input, err, p.RouteErr)
+		}
 	}
 }
 

@@ -312,7 +312,7 @@ func call(t *testing.T, s *Sessions, name string) SessionInfo {
 // states returns the states of all sessions, "name=state" each.
 func states(s *Sessions) string {
 	list := []string{}
-	for _, st := range s.List("", "") {
+	for _, st := range s.List("") {
 		list = append(list, st.Name+"="+string(st.State))
 	}
 	return strings.Join(list, " ")

@@ -208,15 +208,15 @@ func (s *Sessions) closeSession(sess *session) {
 	s.abort(sess, errShuttingDown())
 }
 
-// List returns the sessions of a principal in an environment, sorted. An empty principal or
-// environment is all of them.
-func (s *Sessions) List(principal, environment string) []Status {
+// List returns the sessions of a principal in some environments, sorted. An empty principal is all
+// of them, and so are no environments.
+func (s *Sessions) List(principal string, environments ...string) []Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := []Status{}
 	for _, key := range slices.SortedFunc(maps.Keys(s.sessions), compareKeys) {
 		if (principal == "" || key.Principal == principal) &&
-			(environment == "" || key.Environment == environment) {
+			(len(environments) == 0 || slices.Contains(environments, key.Environment)) {
 			list = append(list, s.sessions[key].status())
 		}
 	}

@@ -319,7 +319,11 @@ func (e *evaluation) checkToolNeed(rule string, t target) error {
 		ok = t.container == e.need.Container
 	}
 	if !ok {
-		return conflictError(rule, t.String(), RuleTool, e.need.String())
+		err := conflictError(rule, t.String(), RuleTool, e.need.String())
+		if e.need.Hint != "" {
+			err.Hint = e.need.Hint
+		}
+		return err
 	}
 	return nil
 }

@@ -115,6 +115,28 @@ func TestRouteRefuses(t *testing.T) {
 			[]string{RuleProjectOverride, RuleTool},
 		},
 		{
+			"a tool of host, overridden by the plan",
+			Rules{},
+			nil,
+			call{
+				Workspace: "/a", Plan: dray.PlanRouting{Override: "api"},
+				Tool: dray.Requirement{Kind: dray.RequireHost},
+			},
+			dray.CodeRouteConflict,
+			[]string{RulePlanOverride, RuleTool},
+		},
+		{
+			"a tool of host, whose call requests a container",
+			Rules{},
+			[]string{"/a"},
+			call{
+				Workspace: "/a", Environment: dray.ChooseContainer,
+				Tool: dray.Requirement{Kind: dray.RequireHost},
+			},
+			dray.CodeRouteConflict,
+			[]string{RuleCallEnvironment, RuleTool},
+		},
+		{
 			"a tool that requires a container, sent to the host",
 			Rules{},
 			[]string{"/a"},
@@ -185,6 +207,15 @@ func TestRouteRefuses(t *testing.T) {
 				t.Errorf("beside an error the route is %+v", route)
 			}
 		})
+	}
+}
+
+// The hint of a conflict is that of the requirement, if it has one.
+func TestRoute_HintOfRequirement(t *testing.T) {
+	need := dray.Requirement{Kind: dray.RequireHost, Hint: "set runtime"}
+	_, err := decide(newRouter(t, Rules{}), call{Container: "api", Tool: need})
+	if e := dray.AsError(err); e == nil || e.Hint != need.Hint {
+		t.Errorf("got %v with hint %q", err, e.Hint)
 	}
 }
 

@@ -173,7 +173,7 @@ func (r *Registry) pythonTool() *definition {
 	d := &definition{
 		Tool: dray.Tool{
 			Name: "python", Timeout: r.Python.Wall, StartsProcess: true, AcceptsStdin: true,
-			Environment: dray.Requirement{Kind: dray.PreferContainer},
+			Environment: r.Python.needs(pythonInput{}).Environment,
 		},
 		check: func(input json.RawMessage) []dray.Detail {
 			return checkPythonInput(input, r.Python.Prepare)
@@ -181,15 +181,12 @@ func (r *Registry) pythonTool() *definition {
 		explain: explainMisplaced,
 		about:   r.Python.describeRuntimes(),
 	}
-	d.CheckKind = func(input json.RawMessage, kind dray.EnvironmentKind) error {
-		in := pythonInput{}
+	d.NeedsOf = func(input json.RawMessage) dray.Needs {
+		var in pythonInput
 		if len(input) > 0 {
-			var err error
-			if in, err = decodePython(input); err != nil {
-				return err
-			}
+			in, _ = decodePython(input) // it is valid
 		}
-		return r.Python.checkKind(in, kind)
+		return r.Python.needs(in)
 	}
 	d.NeedsNoSlot = func(input json.RawMessage) bool {
 		in, err := decodePython(input)

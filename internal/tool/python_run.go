@@ -79,41 +79,66 @@ func (r *Registry) newPythonCall(call dray.Call) (pythonCall, error) {
 		return c, dray.Errorf(dray.CodeUnsupported, "this daemon runs no Python sessions").
 			WithHint("set python.runtime in the configuration")
 	}
-	caps := call.Environment.Capabilities()
 	c.key = python.Key{
-		Principal: call.Invocation.Principal, Environment: environmentID(caps),
-		Runtime: cmp.Or(c.in.Runtime, r.Python.Runtime), Name: c.in.Session,
+		Principal: call.Invocation.Principal, Runtime: r.Python.runtime(c.in), Name: c.in.Session,
 	}
+	c.key.Environment = sessionEnvironmentID(call, c.key.Runtime)
 	var known bool
 	if c.capabilities, known = c.sessions.Runtimes()[c.key.Runtime]; !known {
 		return c, dray.Errorf(dray.CodeUnsupported, "this daemon has no Python runtime %s",
 			c.key.Runtime).WithHint("omit runtime: the configured one is %s", r.Python.Runtime)
 	}
-	if err := r.Python.checkKind(c.in, caps.Kind); err != nil {
-		return c, err
+	if err = c.checkSupport(); err == nil {
+		err = c.checkDir()
 	}
-	err = c.checkSupport()
 	return c, err
 }
 
-// environmentID returns what identifies an environment, also after a restart of the daemon.
-func environmentID(caps dray.Capabilities) string {
-	if caps.Container != nil {
-		return caps.Container.ID
-	}
-	return string(caps.Kind) + ":" + caps.WorkspaceFolder
-}
-
-// checkKind refuses the runtime container on the host (PY-02).
-func (o PythonOptions) checkKind(in pythonInput, kind dray.EnvironmentKind) error {
-	runtime := cmp.Or(in.Runtime, o.Runtime)
-	if kind != dray.KindHost || runtime != python.RuntimeContainer {
+// checkDir refuses a relative working directory. On the host it is relative to the workspace, and
+// there may be none.
+func (c *pythonCall) checkDir() error {
+	if c.WorkDir == "" || path.IsAbs(c.WorkDir) {
 		return nil
 	}
-	return dray.Errorf(dray.CodeUnsupported,
-		"the Python runtime %s needs a container, and the route of the call is the host", runtime).
-		WithHint("name a container, or a workspace with a devcontainer, or use the runtime %s; "+
-			"dray route explain python shows the rules", python.RuntimePyodide)
+	return dray.Errorf(dray.CodeBadCwd,
+		"the working directory %s is relative, and the call names no workspace", c.WorkDir).
+		WithHint("set cwd to an absolute path, or set workspace")
+}
+
+// sessionEnvironmentID returns what identifies the environment of a session, also after a restart
+// of the daemon: the container of the call or, for the runtime pyodide, the host. Each workspace
+// has its own sessions there; its calls share them whatever their working directory is (PY-17).
+func sessionEnvironmentID(call dray.Call, runtime string) string {
+	container := call.Environment.Capabilities().Container
+	if runtime == python.RuntimePyodide || container == nil {
+		return string(dray.KindHost) + ":" + cmp.Or(call.Invocation.Workspace, call.Route.Workspace)
+	}
+	return container.ID
+}
+
+// runtime returns the runtime of the session that an input names.
+func (o PythonOptions) runtime(in pythonInput) string { return cmp.Or(in.Runtime, o.Runtime) }
+
+// needs returns what a call of a session needs of its environment: the runtime decides, whatever
+// the operation is. Pyodide runs on the host, and its code touches no directory there. The runtime
+// container prefers a container and refuses the host: the error names the runtime to use there
+// (PY-02, RT-03).
+func (o PythonOptions) needs(in pythonInput) dray.Needs {
+	if o.runtime(in) == python.RuntimePyodide {
+		return dray.Needs{Environment: dray.Requirement{
+			Kind: dray.RequireHost, Hint: fmt.Sprintf("the Python runtime %s runs on the host: remove the "+
+				"container from the call, its plan or the configuration; or set runtime to %s",
+				python.RuntimePyodide, python.RuntimeContainer),
+		}}
+	}
+	return dray.Needs{
+		Environment: dray.Requirement{Kind: dray.PreferContainer}, StartsProcess: true,
+		OnHost: dray.Errorf(dray.CodeUnsupported,
+			"the Python runtime %s needs a container, and the route of the call is the host",
+			python.RuntimeContainer).
+			WithHint("name a container, or a workspace with a devcontainer, or use the runtime %s; "+
+				"dray route explain python shows the rules", python.RuntimePyodide),
+	}
 }
 
 func (c *pythonCall) checkSupport() error {
@@ -488,9 +513,15 @@ func (c *pythonCall) prepare(ctx context.Context, policy python.PreparePolicy, s
 	return nil
 }
 
-// status lists the session that the input names, else all that the caller has in the environment.
+// status lists the session that the input names, else all that the caller has in the environment
+// of the call. If the input names no runtime either, those of the runtime pyodide in the same
+// workspace are listed too, although their environment is the host.
 func (c *pythonCall) status(out *pythonOutput) error {
-	list := c.sessions.List(c.key.Principal, c.key.Environment)
+	environments := []string{c.key.Environment}
+	if c.in.Runtime == "" {
+		environments = append(environments, sessionEnvironmentID(c.Call, python.RuntimePyodide))
+	}
+	list := c.sessions.List(c.key.Principal, environments...)
 	if c.in.named {
 		one, err := c.sessions.Status(c.key)
 		if err != nil {

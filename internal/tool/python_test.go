@@ -142,6 +142,80 @@ func TestPythonDescribesRuntimes(t *testing.T) {
 	}
 }
 
+// The runtime decides where a call runs, whatever its operation is. Pyodide runs on the host, and
+// its code needs no directory there; the runtime container refuses the host (PY-02, RT-03).
+func TestPythonNeeds(t *testing.T) {
+	for _, tt := range []struct {
+		configured, input string
+		kind              dray.RequirementKind
+		starts, refused   bool
+	}{
+		{"container", ``, dray.PreferContainer, true, true},
+		{"container", `{"code":"1"}`, dray.PreferContainer, true, true},
+		{"container", `{"operation":"status"}`, dray.PreferContainer, true, true},
+		{"container", `{"code":"1","runtime":"pyodide"}`, dray.RequireHost, false, false},
+		{"container", `{"operation":"reset","runtime":"pyodide"}`, dray.RequireHost, false, false},
+		{"container", `{"operation":"status","runtime":"pyodide"}`, dray.RequireHost, false, false},
+		{"pyodide", ``, dray.RequireHost, false, false},
+		{"pyodide", `{"code":"1"}`, dray.RequireHost, false, false},
+		{"pyodide", `{"operation":"interrupt"}`, dray.RequireHost, false, false},
+		{"pyodide", `{"code":"1","runtime":"container"}`, dray.PreferContainer, true, true},
+	} {
+		r, err := NewRegistry(Options{Python: PythonOptions{Runtime: tt.configured}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tool, err := r.Get(t.Context(), "python")
+		if err != nil {
+			t.Fatal(err)
+		}
+		needs := tool.Needs(json.RawMessage(tt.input))
+		refused := needs.CheckRoute(dray.Route{Environment: dray.KindHost})
+		if needs.Environment.Kind != tt.kind || needs.StartsProcess != tt.starts ||
+			(dray.CodeOf(refused) == dray.CodeUnsupported) != tt.refused ||
+			needs.CheckRoute(dray.Route{Environment: dray.KindContainer}) != nil {
+			t.Errorf("with %s, %s needs %+v", tt.configured, tt.input, needs)
+		}
+		if tt.kind == dray.RequireHost && needs.Environment.Hint == "" {
+			t.Errorf("with %s, the requirement of %s has no hint", tt.configured, tt.input)
+		}
+	}
+}
+
+// idEnvironment is an environment of which only the container is known.
+type idEnvironment struct {
+	dray.Environment
+	container *dray.ContainerMetadata
+}
+
+func (e idEnvironment) Capabilities() dray.Capabilities {
+	return dray.Capabilities{Container: e.container}
+}
+
+// A session of the runtime container belongs to the container. One of pyodide belongs to the
+// workspace on the host, whatever the working directory is (PY-17).
+func TestSessionEnvironmentID(t *testing.T) {
+	in := idEnvironment{container: &dray.ContainerMetadata{ID: "c1"}}
+	for _, tt := range []struct {
+		env            dray.Environment
+		runtime        string
+		workspace, cwd string
+		want           string
+	}{
+		{in, "container", "/w", "", "c1"},
+		{in, "pyodide", "/w", "", "host:/w"}, // as operation status asks in a container
+		{idEnvironment{}, "pyodide", "/w", "/w/sub", "host:/w"},
+		{idEnvironment{}, "pyodide", "", "/w/sub", "host:"},
+	} {
+		call := dray.Call{Environment: tt.env, Invocation: dray.Invocation{
+			Workspace: tt.workspace, Cwd: tt.cwd,
+		}}
+		if got := sessionEnvironmentID(call, tt.runtime); got != tt.want {
+			t.Errorf("%s in %q: got %q, want %q", tt.runtime, tt.workspace, got, tt.want)
+		}
+	}
+}
+
 // A configuration without a runtime has no tool python. With one its timeout is that of runs, and
 // the tool prefers a container (PY-17).
 func TestPythonIsListed(t *testing.T) {

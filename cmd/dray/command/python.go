@@ -82,8 +82,8 @@ runs CODE, FILE is a script, - reads the code from stdin, and stdin, stdout, std
 and the exit code are those of the code. The value of the last expression is not
 printed; --json prints the call with it.
 
-With --runtime pyodide the code runs in a sandbox on the host, without the files of
-the workspace. Run dray python fetch once before.
+With --runtime pyodide the code runs in a sandbox on the host, without a container and
+without the files of the workspace. Run dray python fetch once before.
 
 Ctrl-C interrupts the code and keeps the session. A second Ctrl-C exits at once.
 
@@ -324,9 +324,10 @@ func findFlag(cmd *cobra.Command, arg string) foundFlag {
 
 func newPythonStatus(a *app) *cobra.Command {
 	return a.pythonOperation("status", "List the Python sessions of this workspace",
-		`status lists your sessions in the environment of the workspace, or only the one that
---session names, with the state of their processes. Sessions in the states cold and
-dead have none: the next call starts one.`,
+		`status lists your sessions in the container of the workspace, and those of the runtime
+pyodide in the workspace, with the state of their processes. --runtime lists those of
+one runtime, and --session only one session. Sessions in the states cold and dead have
+no process: the next call starts one.`,
 		func(out pythonOutput) error {
 			t := table{head: []string{"SESSION", "RUNTIME", "STATE", "GENERATION"}}
 			for _, s := range out.Sessions {

@@ -1,0 +1,86 @@
+Feature: An agent runs Python without a container
+  Sessions of the runtime pyodide run on the host, also in a workspace with a devcontainer. They start no container and need no host.roots, because their
+  code touches no directory of the host.
+
+  Background:
+    Given the call request includes {"workspace": "{workspace}"}
+
+  @PY-02 @PY-17 @RT-03
+  Scenario: A call runs on the host, and starts no container
+    When I send POST /v1/route with {"tool": "python", "workspace": "{workspace}", "input": {"code": "1", "runtime": "pyodide"}}
+    Then /environment is "host"
+    And /rule is "tool.environment"
+    And /error is absent
+    When I call the tool python with {"code": "x = 20", "runtime": "pyodide"}
+    Then the call succeeds with reason exited
+    And /route/environment is "host"
+    And /route/rule is "tool.environment"
+    And /output/runtime is "pyodide"
+    When I call the tool python with {"code": "import os\nx + 1, os.path.exists('{workspace}/sub/data.txt')", "runtime": "pyodide"}
+    Then /output/value is [21, false]
+    And no container of the workspace exists
+
+  @PY-17
+  Scenario: A session belongs to the workspace, whatever the working directory is
+    When I call the tool python with {"session": "own", "code": "x = 1", "runtime": "pyodide"}
+    And the call request includes {"cwd": "sub"}
+    And I call the tool python with {"session": "own", "code": "x", "runtime": "pyodide"}
+    Then /output/value is 1
+    Given a new call request
+    And the call request includes {"workspace": "{workspace}/sub"}
+    When I call the tool python with {"session": "own", "code": "'x' in globals()", "runtime": "pyodide"}
+    Then /output/value is false
+    And /output/generation is 1
+
+  @PY-01 @PY-17 @PY-25
+  Scenario: The other operations go where the session is
+    When I call the tool python with {"session": "ops", "code": "x = 1", "runtime": "pyodide"}
+    And I call the tool python with {"session": "ops", "operation": "status", "runtime": "pyodide"}
+    Then /output/sessions/0/session is "ops"
+    And /output/sessions/0/state is "idle"
+    When I call the tool python with {"session": "ops", "operation": "interrupt", "runtime": "pyodide"}
+    Then /output/interrupted is false
+    When I call the tool python with {"session": "ops", "operation": "reset", "runtime": "pyodide"}
+    Then /output/discarded_state is true
+    When I call the tool python with {"session": "ops", "operation": "prepare", "runtime": "pyodide"}
+    Then the error code is unsupported
+    And no container of the workspace exists
+
+  @PY-17
+  Scenario: Operation status without a runtime lists the sessions of both
+    When I call the tool python with {"session": "both", "code": "x = 1", "runtime": "pyodide"}
+    And the call request includes {"context": {"plan_id": "boxed"}}
+    And I call the tool python with {"session": "both", "code": "x = 2"}
+    Then the call succeeds with reason exited
+    When I call the tool python with {"operation": "status"}
+    Then /output/sessions matches "runtime:container session:both state:idle"
+    And /output/sessions matches "runtime:pyodide session:both state:idle"
+    When I call the tool python with {"operation": "status", "runtime": "container"}
+    Then /output/sessions/0/runtime is "container"
+    And /output/sessions/1 is absent
+
+  @RT-01 @RT-03 @PY-17
+  Scenario Outline: A container for a session on the host is a conflict
+    When I send the call request {"tool": "python", "workspace": "{workspace}", "input": {"code": "1", "runtime": "pyodide"}, <call>}
+    Then the error code is route_conflict
+    And the error has a hint
+    When I send POST /v1/route with {"tool": "python", "workspace": "{workspace}", "input": {"code": "1", "runtime": "pyodide"}, <call>}
+    Then /error/code is "route_conflict"
+    And no container of the workspace exists
+
+    Examples:
+      | call                               |
+      | "container": "py"                  |
+      | "environment": "container"         |
+      | "context": {"plan_id": "boxed"}    |
+      | "plan": {"override": "py"}         |
+
+  @PY-13
+  Scenario: dray python in a workspace with a devcontainer
+    When I run dray python --workspace {workspace} --runtime pyodide -c print(6*7)
+    Then the exit code is 0
+    And stdout of the command contains "42"
+    When I run dray route explain python --workspace {workspace} --input {"code":"1","runtime":"pyodide"}
+    Then the exit code is 0
+    And stdout of the command contains "host"
+    And no container of the workspace exists
