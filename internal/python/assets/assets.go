@@ -126,12 +126,18 @@ type Wheel struct {
 	File    string   `json:"file"`
 }
 
+// verified are assets with what was seen of their files.
+type verified struct {
+	*Folder
+	assets Assets
+}
+
 // Open verifies the assets. It fails with helper_missing and a hint if a file is missing, is not
 // the pinned one, or could be changed by others; the error has a [*Problem] in its chain.
 func (s *Store) Open(ctx context.Context) (Assets, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.verified != nil && s.verified.unchanged() {
+	if s.verified != nil && s.verified.Unchanged() {
 		return s.verified.assets, nil
 	}
 	s.verified = nil
@@ -142,9 +148,7 @@ func (s *Store) Open(ctx context.Context) (Assets, error) {
 	if err != nil {
 		return Assets{}, unusable(err)
 	}
-	if v.settled {
-		s.verified = v
-	}
+	s.verified = v
 	return v.assets, nil
 }
 

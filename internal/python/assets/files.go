@@ -101,7 +101,8 @@ func checkParents(dirs []string) error {
 	return nil
 }
 
-func fileOf(name string, data []byte) File {
+// FileOf returns the file of a name and content.
+func FileOf(name string, data []byte) File {
 	sum := sha256.Sum256(data)
 	return File{Name: name, Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
 }

@@ -35,44 +35,12 @@ type expected struct {
 	fix string
 }
 
-// verified is the result of one verification.
-type verified struct {
-	assets Assets
-	// seen are all files and folders that were verified, by absolute path.
-	seen map[string]identity
-	// parents are the folders above them.
-	parents []string
-	// settled says that a later change of any of them is visible in its identity.
-	settled bool
-}
-
-// unchanged reports whether all files and folders are those that were verified. A new file changes
-// the time of its folder.
-func (v *verified) unchanged() bool {
-	for name, id := range v.seen {
-		if now, err := identify(name); err != nil || now != id {
-			return false
-		}
-	}
-	return checkParents(v.parents) == nil
-}
-
-// verification collects what one verification has seen.
-type verification struct {
-	dir   string
-	files []expected
-
-	mu   sync.Mutex
-	seen map[string]identity
-}
-
 func (s *Store) verify(ctx context.Context) (*verified, error) {
-	started := time.Now()
 	dir, err := s.resolve()
 	if err != nil {
 		return nil, err
 	}
-	v := &verification{dir: dir, seen: map[string]identity{}}
+	v := newVerification(dir)
 	if err := v.folder(dir); err != nil {
 		return nil, err
 	}
@@ -87,23 +55,16 @@ func (s *Store) verify(ctx context.Context) (*verified, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := v.noOthers(); err != nil {
+	folder, err := v.finish(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := v.hashAll(ctx); err != nil {
-		return nil, err
-	}
-	parents := append(parentsOf(dir), parentsOf(v.files[0].path)...)
-	if err := checkParents(parents); err != nil {
-		return nil, err
-	}
-	made := Assets{
+	return &verified{folder, Assets{
 		Deno: v.files[0].path, Dir: filepath.Join(dir, pyodideName), Lock: locks.text,
 		ID: v.digest(), DenoVersion: s.pins.version(denoName),
 		PyodideVersion: s.pins.version(lockPath), PythonVersion: locks.python,
 		Packages: locks.wheels,
-	}
-	return &verified{made, v.seen, parents, v.settled(started)}, nil
+	}}, nil
 }
 
 // resolve returns the asset folder without links, because Deno compares resolved paths with its
@@ -129,7 +90,7 @@ func (s *Store) expect(v *verification) (*locks, error) {
 			File: p.File, path: filepath.Join(v.dir, p.path), source: p.from.Name + " " + p.from.Version,
 		}
 		if p.path == denoName && s.deno != "" {
-			f.path = s.deno
+			f.path, v.unused = s.deno, f.path
 			f.fix = "set python.pyodide.deno to Deno " + p.from.Version +
 				", or remove it: `dray python fetch` brings this Deno"
 			if found, err := filepath.EvalSymlinks(s.deno); err == nil {
@@ -163,7 +124,7 @@ func (s *Store) expectWheels(v *verification) (*locks, error) {
 	}
 	if extra != nil {
 		v.files = append(v.files, expected{
-			File: fileOf(extraName, extra), path: filepath.Join(v.dir, extraName),
+			File: FileOf(extraName, extra), path: filepath.Join(v.dir, extraName),
 			source: "`dray python fetch --from`",
 		})
 	}
@@ -186,7 +147,7 @@ func (v *verification) readPinned(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if got := fileOf(name, data); got.SHA256 != v.files[i].SHA256 {
+	if got := FileOf(name, data); got.SHA256 != v.files[i].SHA256 {
 		return nil, v.files[i].mismatch(got.Size, got.SHA256)
 	}
 	return data, nil
@@ -204,25 +165,26 @@ func (v *verification) folder(dir string) error {
 		return &Problem{Kind: Unsafe, File: dir, Got: "is not a directory"}
 	}
 	v.note(dir, id)
+	v.folders = append(v.folders, dir)
 	return private(dir, id)
 }
 
-// noOthers refuses files that no lock and no manifest has.
+// noOthers refuses what is in the folders and is not expected there.
 func (v *verification) noOthers() error {
-	known := map[string]bool{
-		filepath.Join(v.dir, pyodideName): true,
-		filepath.Join(v.dir, denoName):    true, // not used if the configuration names another
-	}
+	known := map[string]bool{}
 	for _, f := range v.files {
 		known[f.path] = true
 	}
-	for _, dir := range []string{v.dir, filepath.Join(v.dir, pyodideName)} {
+	for _, dir := range v.folders {
+		known[dir] = true
+	}
+	for _, dir := range v.folders {
 		there, err := names(dir)
 		if err != nil {
 			return err
 		}
 		for _, name := range there {
-			if file := filepath.Join(dir, name); !known[file] {
+			if file := filepath.Join(dir, name); !known[file] && file != v.unused {
 				return &Problem{Kind: Unexpected, File: file}
 			}
 		}
@@ -320,8 +282,8 @@ func (v *verification) note(name string, id identity) {
 }
 
 // settled reports whether nothing changed shortly before the verification.
-func (v *verification) settled(started time.Time) bool {
-	limit := started.Add(-settleTime)
+func (v *verification) settled() bool {
+	limit := v.started.Add(-settleTime)
 	for _, id := range v.seen {
 		if !time.Unix(id.ctime.Unix()).Before(limit) {
 			return false
