@@ -3,12 +3,8 @@ package python
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -29,10 +25,6 @@ const (
 	denoData   = 1 << 30
 	// minPyodideMemory is the smallest budget in bytes that Python itself fits into.
 	minPyodideMemory = 192 << 20
-	// v8Stack is the stack of V8 in KiB. It is large because nested objects of Python recurse in
-	// WebAssembly. mainStack is the stack of the main thread in bytes, which must hold it.
-	v8Stack   = 40 << 10
-	mainStack = 64 << 20
 )
 
 // PyodideConfig is what the runtime pyodide needs.
@@ -54,12 +46,12 @@ type PyodideConfig struct {
 // permission but to read its own programs.
 type Pyodide struct {
 	cfg      PyodideConfig
-	prepared preparation
+	snapshot snapshotFolder
 }
 
 // NewPyodide returns the runtime. It starts nothing.
 func NewPyodide(cfg PyodideConfig) *Pyodide {
-	return &Pyodide{cfg: cfg, prepared: preparation{dir: cfg.Dir}}
+	return &Pyodide{cfg: cfg, snapshot: snapshotFolder{dir: cfg.Dir}}
 }
 
 // Name implements Runtime.
@@ -82,7 +74,7 @@ func (p *Pyodide) Start(ctx context.Context, spec WorkerSpec) (Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	folder, err := p.prepared.folder(ctx, found, func(ctx context.Context, dir string) error {
+	folder, err := p.snapshot.open(ctx, found, func(ctx context.Context, dir string) error {
 		return p.makeSnapshot(ctx, found, dir)
 	})
 	if err != nil {
@@ -112,47 +104,6 @@ func (p *Pyodide) check(spec WorkerSpec) error {
 	}
 }
 
-// runnerOptions are those of source/pyodide.js.
-type runnerOptions struct {
-	Mode       string `json:"mode"`
-	Pyodide    string `json:"pyodide"`
-	Folder     string `json:"folder"`
-	Interrupts string `json:"interrupts"`
-	Snapshot   bool   `json:"snapshot"`
-	Generation uint32 `json:"generation"`
-	Memory     int64  `json:"memory"`
-	Lockdown   bool   `json:"lockdown"`
-}
-
-// spec returns the process that runs the runner. It has two variables. DENO_DIR is a path that
-// cannot exist, so that nothing that code stores in a cache or in localStorage outlives the
-// process.
-func (p *Pyodide) spec(found assets.Assets, opts runnerOptions) (process.Spec, error) {
-	text, err := json.Marshal(opts)
-	if err != nil {
-		return process.Spec{}, err
-	}
-	flags := "--v8-flags=--expose-gc,--stack-size=" + strconv.Itoa(v8Stack)
-	if opts.Lockdown {
-		flags += ",--disallow-code-generation-from-strings"
-	}
-	read := "--allow-read=" + opts.Pyodide + "," + opts.Folder
-	if opts.Interrupts != "" {
-		read += "," + opts.Interrupts
-	}
-	return process.Spec{
-		Argv: []string{
-			found.Deno, "run", "--quiet", "--no-prompt", "--deny-net", "--deny-run", "--deny-write",
-			"--deny-env", "--deny-ffi", "--deny-sys", "--deny-import", "--no-remote", "--no-npm",
-			"--cached-only", "--no-config", "--no-lock", read, flags,
-			filepath.Join(opts.Folder, runnerName), string(text),
-		},
-		Env:  []string{"DENO_DIR=/dev/null/none", "DENO_NO_UPDATE_CHECK=1"},
-		Dir:  "/",
-		Data: denoData + uint64(max(0, opts.Memory)), Stack: mainStack,
-	}, nil
-}
-
 // pythonMemory returns the bound of Python's memory for a budget, in bytes.
 func pythonMemory(budget int64) int64 {
 	const most = 4<<30 - 64<<10 // the maximum of 32-bit WebAssembly, in whole pages
@@ -167,26 +118,24 @@ type pyodideWorker struct {
 	*containerWorker
 	pid         int
 	permissions *Permissions // complete; nil permits nothing
-	// interrupts is the file that the worker polls for interrupts while code uses its only thread.
-	interrupts *os.File
-	done       chan struct{}
+	work        *workDir
+	done        chan struct{}
 }
 
 // startWorker starts a process and waits for its hello. If it fails, nothing is left.
 func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder string,
 	spec WorkerSpec,
 ) (*pyodideWorker, error) {
-	interrupts, err := os.CreateTemp(p.prepared.workers(), "interrupts-")
+	work, err := p.newWorkDir(found, folder)
 	if err != nil {
-		return nil, fmt.Errorf("create a file for a worker: %w", err)
+		return nil, err
 	}
-	w, err := p.launch(ctx, found, interrupts, runnerOptions{
-		Mode: "run", Pyodide: filepath.Clean(found.Dir), Folder: folder,
-		Interrupts: interrupts.Name(), Snapshot: true, Generation: spec.Generation,
+	w, err := p.launch(ctx, work, runnerOptions{
+		Mode: "run", Snapshot: true, Generation: spec.Generation,
 		Memory: pythonMemory(spec.Memory), Lockdown: !p.cfg.unlocked,
 	})
 	if err != nil {
-		removeFile(interrupts)
+		work.remove()
 		return nil, err
 	}
 	w.permissions = spec.Permissions
@@ -205,10 +154,9 @@ func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder s
 
 var errNoPyodideHello = errors.New("it was not ready in " + pyodideHello.String())
 
-func (p *Pyodide) launch(ctx context.Context, found assets.Assets, interrupts *os.File,
-	opts runnerOptions,
+func (p *Pyodide) launch(ctx context.Context, work *workDir, opts runnerOptions,
 ) (*pyodideWorker, error) {
-	spec, err := p.spec(found, opts)
+	spec, err := p.spec(work, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -218,19 +166,14 @@ func (p *Pyodide) launch(ctx context.Context, found assets.Assets, interrupts *o
 	}
 	w := &pyodideWorker{
 		containerWorker: newContainerWorker(process.Adapt(proc), opts.Generation, p.cfg.Log),
-		pid:             proc.Pid, interrupts: interrupts, done: make(chan struct{}),
+		pid:             proc.Pid, work: work, done: make(chan struct{}),
 	}
 	go func() {
 		defer close(w.done)
 		<-w.containerWorker.done
-		removeFile(w.interrupts)
+		w.work.remove()
 	}()
 	return w, nil
-}
-
-func removeFile(f *os.File) {
-	_ = f.Close()
-	_ = os.Remove(f.Name()) // if it fails, the next daemon removes the file
 }
 
 // helloError returns the error of a worker without a hello. Its process has ended.
@@ -280,7 +223,7 @@ type pyodideExecution struct {
 // Interrupt implements Execution. The worker polls the file while Python code runs, and receives
 // the frame while the code waits for stdin. If it does neither, the caller kills it after a grace.
 func (e *pyodideExecution) Interrupt() {
-	_, _ = e.worker.interrupts.Write(binary.BigEndian.AppendUint32(nil, e.request))
+	_, _ = e.worker.work.interrupts.Write(binary.BigEndian.AppendUint32(nil, e.request))
 	e.execution.Interrupt()
 }
 

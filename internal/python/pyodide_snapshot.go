@@ -5,11 +5,9 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,67 +22,82 @@ import (
 var runner embed.FS
 
 const (
-	runnerName   = "pyodide.js"
-	snapshotName = "snapshot.bin"
-	sumsName     = "sha256.json"
-	workersName  = "workers"
+	runnerName      = "pyodide.js"
+	snapshotName    = "snapshot.bin"
+	snapshotSumName = "snapshot.sha256"
+	workersName     = "workers"
 	// maxSnapshot bounds a memory snapshot in bytes.
 	maxSnapshot = 1 << 30
 )
 
-// preparation makes the folder that workers load: the runner, the Python sources and the memory
-// snapshot. The name of the folder is a digest of the assets and of the sources, so another release
-// never loads it. It is made once. It is verified by the first start in a daemon, and again when
-// one of its files has changed; a folder that differs is made anew.
-type preparation struct {
+// snapshotFolder makes and verifies the folder that workers start from: the runner, the Python
+// sources and the memory snapshot. Its name is a digest of the assets and of the sources, so
+// another release never uses it. It is verified as the assets are, before each start, and made anew
+// if a file differs.
+//
+// The sources must be those of this program. The snapshot must have the checksum that was written
+// beside it: that finds damage, not a change of both by the daemon's user.
+type snapshotFolder struct {
 	dir string
 
 	mu       sync.Mutex
-	ready    string // the folder, if it was verified
-	verified []fs.FileInfo
+	name     string // of the folder that verified is of
+	verified *assets.Folder
 	swept    bool
 }
 
-// folder returns the prepared folder. If it has to be made, snapshot writes the snapshot into dir,
-// which has the other files.
-func (p *preparation) folder(ctx context.Context, found assets.Assets,
+// open returns the absolute path of the verified folder. If it has to be made, snapshot writes the
+// snapshot into dir, which has the other files.
+func (s *snapshotFolder) open(ctx context.Context, found assets.Assets,
 	snapshot func(ctx context.Context, dir string) error,
 ) (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	final := filepath.Join(p.dir, preparationID(found))
-	if p.ready == final && unchanged(final, p.verified) {
-		return final, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := filepath.Join(s.dir, snapshotID(found))
+	if s.name == name && s.verified.Unchanged() {
+		return name, nil
 	}
-	p.ready = ""
-	if err := p.sweep(filepath.Base(final)); err != nil {
-		return "", fmt.Errorf("prepare Pyodide: %w", err)
+	if err := s.sweep(filepath.Base(name)); err != nil {
+		return "", fmt.Errorf("prepare the folder of Pyodide's memory snapshot: %w", err)
 	}
-	infos, err := verifyFolder(final)
+	verified, err := verifySnapshot(ctx, name)
+	if err != nil && ctx.Err() == nil {
+		if err := s.make(ctx, name, snapshot); err != nil {
+			return "", err
+		}
+		verified, err = verifySnapshot(ctx, name)
+	}
 	if err != nil {
-		infos, err = p.make(ctx, final, snapshot)
+		return "", unusableSnapshot(err)
 	}
-	if err != nil {
-		return "", err
-	}
-	p.ready, p.verified = final, infos
-	return final, nil
+	s.name, s.verified = name, verified
+	return name, nil
 }
 
-// preparationID is a digest of all that the content of the folder depends on.
-func preparationID(found assets.Assets) string {
+// unusableSnapshot returns the error for a folder that cannot be verified after it was made.
+func unusableSnapshot(err error) error {
+	failed := dray.Errorf(dray.CodeHelperMissing, "verify Pyodide's memory snapshot: %w", err)
+	if p, ok := errors.AsType[*assets.Problem](err); ok && p.Fix != "" {
+		return failed.WithHint("%s", p.Fix)
+	}
+	return failed.WithHint("no other program may change the state directory of the daemon")
+}
+
+// snapshotID is a digest of all that the content of the folder depends on.
+func snapshotID(found assets.Assets) string {
 	h := sha256.New()
 	_, _ = io.WriteString(h, found.ID)
-	for _, name := range append([]string{runnerName}, pythonSources...) {
+	for _, name := range programSources {
 		_, _ = fmt.Fprintf(h, "\x00%s\x00", name)
-		_, _ = h.Write(preparedSource(name))
+		_, _ = h.Write(programSource(name))
 	}
 	return hex.EncodeToString(h.Sum(nil))[:32]
 }
 
-var pythonSources = []string{"values.py", "core.py", "pyodide.py"}
+// programSources are the files in the folder that are part of this program.
+var programSources = []string{runnerName, "values.py", "core.py", "pyodide.py"}
 
-func preparedSource(name string) []byte {
+func programSource(name string) []byte {
 	if name != runnerName {
 		return source(name)
 	}
@@ -96,14 +109,14 @@ func preparedSource(name string) []byte {
 }
 
 // sweep removes, once per daemon, what earlier releases and an earlier daemon left.
-func (p *preparation) sweep(keep string) error {
-	if p.swept {
+func (s *snapshotFolder) sweep(keep string) error {
+	if s.swept {
 		return nil
 	}
-	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(p.dir)
+	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
 	}
@@ -111,145 +124,65 @@ func (p *preparation) sweep(keep string) error {
 		if e.Name() == keep {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(p.dir, e.Name())); err != nil {
+		if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
 			return err
 		}
 	}
-	p.swept = true
-	return os.Mkdir(p.workers(), 0o700)
+	s.swept = true
+	return os.Mkdir(s.workers(), 0o700)
 }
 
-// workers returns the directory for the files of workers, which sweep makes.
-func (p *preparation) workers() string { return filepath.Join(p.dir, workersName) }
+// workers returns the directory for the directories of workers, which sweep makes.
+func (s *snapshotFolder) workers() string { return filepath.Join(s.dir, workersName) }
 
-// make makes a folder under a temporary name and renames it, so that a folder named final is
-// complete.
-func (p *preparation) make(ctx context.Context, final string,
+// make makes the folder under a temporary name and renames it, so that a folder with the final name
+// is complete.
+func (s *snapshotFolder) make(ctx context.Context, final string,
 	snapshot func(ctx context.Context, dir string) error,
-) ([]fs.FileInfo, error) {
-	dir, err := os.MkdirTemp(p.dir, "new-")
+) error {
+	dir, err := os.MkdirTemp(s.dir, "new-")
 	if err != nil {
-		return nil, fmt.Errorf("prepare Pyodide: %w", err)
+		return fmt.Errorf("make a folder for Pyodide's memory snapshot: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	for _, name := range append([]string{runnerName}, pythonSources...) {
-		if err := os.WriteFile(filepath.Join(dir, name), preparedSource(name), 0o600); err != nil {
-			return nil, fmt.Errorf("prepare Pyodide: %w", err)
+	for _, name := range programSources {
+		if err := os.WriteFile(filepath.Join(dir, name), programSource(name), 0o600); err != nil {
+			return fmt.Errorf("write the Pyodide runner: %w", err)
 		}
 	}
 	if err := snapshot(ctx, dir); err != nil {
-		return nil, err
-	}
-	if err := writeSums(dir); err != nil {
-		return nil, fmt.Errorf("prepare Pyodide: %w", err)
-	}
-	if err := os.RemoveAll(final); err != nil {
-		return nil, fmt.Errorf("prepare Pyodide: %w", err)
-	}
-	if err := os.Rename(dir, final); err != nil {
-		return nil, fmt.Errorf("prepare Pyodide: %w", err)
-	}
-	return verifyFolder(final)
-}
-
-// preparedFiles are the files with a checksum.
-func preparedFiles() []string {
-	return append([]string{runnerName, snapshotName}, pythonSources...)
-}
-
-func writeSums(dir string) error {
-	sums := map[string]string{}
-	for _, name := range preparedFiles() {
-		sum, err := hashFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		sums[name] = sum
-	}
-	text, err := json.Marshal(sums)
-	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, sumsName), text, 0o600)
+	if err := errors.Join(os.RemoveAll(final), os.Rename(dir, final)); err != nil {
+		return fmt.Errorf("name the folder of Pyodide's memory snapshot: %w", err)
+	}
+	return nil
 }
 
-func hashFile(name string) (string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// verifyFolder compares the sources in a folder with what is embedded, and the snapshot with the
-// checksum that was written beside it: that finds damage, not a change of both by the daemon's
-// user. It returns what unchanged compares.
-func verifyFolder(dir string) ([]fs.FileInfo, error) {
-	text, err := os.ReadFile(filepath.Join(dir, sumsName))
+// verifySnapshot verifies a folder.
+func verifySnapshot(ctx context.Context, dir string) (*assets.Folder, error) {
+	sum, err := os.ReadFile(filepath.Join(dir, snapshotSumName))
 	if err != nil {
 		return nil, err
 	}
-	var sums map[string]string
-	if err := json.Unmarshal(text, &sums); err != nil {
-		return nil, err
+	files := []assets.File{
+		assets.FileOf(snapshotSumName, sum), {Name: snapshotName, SHA256: string(sum)},
 	}
-	infos, err := statPrepared(dir)
-	if err != nil {
-		return nil, err
+	for _, name := range programSources {
+		files = append(files, assets.FileOf(name, programSource(name)))
 	}
-	for _, name := range preparedFiles() {
-		expected := sums[name]
-		if name != snapshotName {
-			sum := sha256.Sum256(preparedSource(name))
-			expected = hex.EncodeToString(sum[:])
-		}
-		if sum, err := hashFile(filepath.Join(dir, name)); err != nil || sum != expected {
-			return nil, errors.Join(err, fmt.Errorf("%s has another checksum", name))
-		}
-	}
-	return infos, nil
-}
-
-func statPrepared(dir string) ([]fs.FileInfo, error) {
-	var infos []fs.FileInfo
-	for _, name := range preparedFiles() {
-		info, err := os.Lstat(filepath.Join(dir, name))
-		if err != nil {
-			return nil, err
-		}
-		infos = append(infos, info)
-	}
-	return infos, nil
-}
-
-// unchanged reports whether the files have the inodes, sizes, modes and times that were verified.
-func unchanged(dir string, verified []fs.FileInfo) bool {
-	infos, err := statPrepared(dir)
-	if err != nil {
-		return false
-	}
-	for i, was := range verified {
-		now := infos[i]
-		if !os.SameFile(was, now) || was.Size() != now.Size() || was.Mode() != now.Mode() ||
-			!was.ModTime().Equal(now.ModTime()) {
-			return false
-		}
-	}
-	return true
+	return assets.VerifyFolder(ctx, dir, files)
 }
 
 // makeSnapshot runs the runner in a folder and writes its stdout to a file: the memory of Python
 // after its start, with the sources loaded.
 func (p *Pyodide) makeSnapshot(ctx context.Context, found assets.Assets, dir string) error {
-	spec, err := p.spec(found, runnerOptions{
-		Mode: "make", Pyodide: filepath.Clean(found.Dir), Folder: dir, Lockdown: true,
-		Memory: pythonMemory(0),
-	})
+	work, err := p.newWorkDir(found, dir)
+	if err != nil {
+		return err
+	}
+	defer work.remove()
+	spec, err := p.spec(work, runnerOptions{Mode: "make", Lockdown: true, Memory: pythonMemory(0)})
 	if err != nil {
 		return err
 	}
@@ -262,7 +195,7 @@ func (p *Pyodide) makeSnapshot(ctx context.Context, found assets.Assets, dir str
 	var stderr stderrTail
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(&stderr, proc.Stderr()) })
-	writeErr := writeFile(filepath.Join(dir, snapshotName), proc)
+	writeErr := writeSnapshot(dir, proc)
 	exit, err := process.Adapt(proc).Wait()
 	reading.Wait()
 	switch {
@@ -278,12 +211,17 @@ func (p *Pyodide) makeSnapshot(ctx context.Context, found assets.Assets, dir str
 	return writeErr
 }
 
-// writeFile writes the stdout of a process to a file. It reads stdout to its end in any case.
-func writeFile(name string, proc *process.Process) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+// writeSnapshot writes the stdout of a process to the snapshot, and its checksum beside it. It
+// reads stdout to its end in any case.
+func writeSnapshot(dir string, proc *process.Process) error {
+	h := sha256.New()
+	f, err := os.OpenFile(filepath.Join(dir, snapshotName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
-		_, err = io.Copy(f, io.LimitReader(proc.Stdout(), maxSnapshot))
+		_, err = io.Copy(io.MultiWriter(f, h), io.LimitReader(proc.Stdout(), maxSnapshot))
 		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, snapshotSumName), hex.AppendEncode(nil, h.Sum(nil)), 0o600)
 	}
 	if err != nil {
 		proc.Stop(0)

@@ -1,6 +1,7 @@
 package python_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,24 @@ func newPyodideConfig(t testing.TB) python.PyodideConfig {
 		Start:  processtest.NewPool(t).Start,
 		Assets: assets.New(assets.Options{Dir: assetstest.Dir(t)}).Open,
 		Dir:    t.TempDir(), Log: zaptest.NewLogger(t),
+	}
+}
+
+// Paths may have any characters: no path becomes a part of a flag or of a URL (PY-09).
+func TestPyodidePaths(t *testing.T) {
+	h := newHostHarness(t)
+	cfg := newPyodideConfig(t)
+	odd := t.TempDir() + "/a,b #%? ü,,%2C'\"\\"
+	dir := filepath.Join(odd, "assets")
+	if err := os.CopyFS(dir, os.DirFS(assetstest.Dir(t))); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Dir = filepath.Join(odd, "state")
+	cfg.Assets = assets.New(assets.Options{Dir: dir}).Open
+	h.Runtime = python.NewPyodide(cfg)
+	w := h.Start(t, nil)
+	if got := w.Value(t, "1+1"); got != "2" {
+		t.Errorf("1+1 is %s", got)
 	}
 }
 
@@ -317,8 +336,8 @@ func testPyodideRemains(t *testing.T, h pythontest.Harness) {
 	}
 }
 
-// TestPyodidePreparation changes what was prepared, and the assets (PY-24).
-func TestPyodidePreparation(t *testing.T) {
+// TestPyodideSnapshotFolder changes what workers start from: it is made anew (PY-24).
+func TestPyodideSnapshotFolder(t *testing.T) {
 	h := newHostHarness(t)
 	cfg := newPyodideConfig(t)
 	h.Runtime = python.NewPyodide(cfg)
@@ -330,14 +349,14 @@ func TestPyodidePreparation(t *testing.T) {
 		}
 		w.Kill()
 		<-w.Done()
+		if left, _ := os.ReadDir(filepath.Join(cfg.Dir, "workers")); len(left) > 0 {
+			t.Errorf("a worker left %v", left)
+		}
 	}
 	start()
 	found, err := filepath.Glob(filepath.Join(cfg.Dir, "*", "snapshot.bin"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("snapshots: %v, %v", found, err)
-	}
-	if left, _ := os.ReadDir(filepath.Join(cfg.Dir, "workers")); len(left) > 0 {
-		t.Errorf("a worker left %v", left)
 	}
 	before, err := os.ReadFile(found[0])
 	if err != nil {
@@ -345,10 +364,19 @@ func TestPyodidePreparation(t *testing.T) {
 	}
 	broken := append([]byte(nil), before...)
 	broken[len(broken)/2]++
-	for _, name := range []string{found[0], filepath.Join(filepath.Dir(found[0]), "pyodide.js")} {
-		if err := os.WriteFile(name, broken, 0o600); err != nil {
-			t.Fatal(err)
+	folder := filepath.Dir(found[0])
+	runner := filepath.Join(folder, "pyodide.js")
+	change := func(name string, change func() error) {
+		t.Helper()
+		was, err := os.Stat(folder)
+		if err := errors.Join(err, change()); err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
 		start()
+		if now, err := os.Stat(folder); err != nil || os.SameFile(was, now) {
+			t.Errorf("%s: the folder was used again, %v", name, err)
+		}
 	}
+	change("another snapshot", func() error { return os.WriteFile(found[0], broken, 0o600) })
+	change("another runner", func() error { return os.WriteFile(runner, broken, 0o600) })
 }

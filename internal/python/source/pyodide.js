@@ -5,7 +5,7 @@
 // OPTIONS is JSON: mode ("make" writes a memory snapshot to stdout, "run" is a worker), pyodide
 // (the folder of Pyodide), folder (that of this file, the Python sources and the snapshot), interrupts
 // (a file, see pollInterrupt), snapshot (whether to load it), generation, memory (a bound of
-// Python's memory in bytes), lockdown.
+// Python's memory in bytes), lockdown. Its paths are names in the working directory.
 //
 // Deno's permissions are the boundary: they deny everything but reading these. Lock-down
 // makes the boundary hard to reach. It removes what Deno adds to JavaScript, and V8 is started so
@@ -276,9 +276,10 @@ function text(name) {
 
 async function load() {
   pretendShell();
-  const folder = "file://" + options.pyodide;
-  const createPyodideModule = (await import(folder + "/pyodide.asm.mjs")).default;
-  const { loadPyodide } = await import(folder + "/pyodide.mjs");
+  const module = (/** @type {string} */ name) =>
+    import.meta.resolve("../" + options.pyodide + "/" + name);
+  const createPyodideModule = (await import(module("pyodide.asm.mjs"))).default;
+  const { loadPyodide } = await import(module("pyodide.mjs"));
   const lock = JSON.parse(decode(readFileSync(options.pyodide + "/pyodide-lock.json")));
   const { setTimeout, clearTimeout } = G;
   const bare = {
