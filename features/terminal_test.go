@@ -74,6 +74,7 @@ func TestShellOnATerminal(t *testing.T) {
 
 		p.types("stty size; echo $TERM\n")
 		p.sees("30 100\r\nvt220\r\n")
+		p.sees("[0 jobs, 0] ") // before its prompt bash writes back the size that it has read
 		p.resize(132, 43)
 		p.types("until [ \"$(stty size)\" = '43 132' ]; do :; done; echo resized $((40 + 2))\n")
 		p.sees("resized 42\r\n")
