@@ -209,7 +209,7 @@ func (c *conn) handle(e *execution, h header) error {
 		return e.receiveFiles(h)
 	case kindCall, kindCallEnd:
 		return e.receiveCall(h)
-	case kindReply, kindReplyEnd:
+	case kindReply, kindReplyEnd, kindCPULimit:
 		return e.receiveReply(h)
 	default:
 		return protocolError("a frame has the type %q", byte(h.kind))

@@ -188,6 +188,28 @@ func TestConn_RequestsOneAfterTheOther(t *testing.T) {
 	}
 }
 
+// Only the frame says that code used up its processor time, not a text of the reply, and a frame
+// of the runtime pyodide does not: its code can forge all of them (PY-06, PY-08).
+func TestConn_CPULimit(t *testing.T) {
+	const expired = `{"ok":false,"code":124,"error":{"message":"CPU time limit exceeded"},` +
+		`"usage":{"wall_ms":1,"cpu_ms":1,"memory_bytes":9}}`
+	for _, last := range []kind{kindReplyEnd, kindCPULimit} {
+		p := greeted(t)
+		e := p.execute(Request{})
+		p.read()
+		p.write(kindReply, 1, expired[:10])
+		p.write(last, 1, expired[10:])
+		collect(e)
+		if r, err := e.Reply(); err != nil || r.CPULimit != (last == kindCPULimit) {
+			t.Errorf("%c: %+v, %v", last, r, err)
+		}
+		forged := &pyodideExecution{execution: e}
+		if r, err := forged.Reply(); err != nil || r.CPULimit {
+			t.Errorf("%c of pyodide: %+v, %v", last, r, err)
+		}
+	}
+}
+
 // Values and output of the largest size arrive (PY-08).
 func TestConn_LargestReplyArrives(t *testing.T) {
 	p := greeted(t)

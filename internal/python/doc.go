@@ -39,8 +39,8 @@
 //
 // The daemon kills a worker that sends a frame that is malformed, too long, out of order or of
 // another request, or a byte while no request runs. Bodies longer than 1 MiB are sent as several
-// frames, of which the last has the upper-case type. Of the frames from the worker only T, C and R
-// may have an empty body.
+// frames, of which the last has the upper-case type. Of the frames from the worker only T, C, R
+// and L may have an empty body.
 //
 // The daemon sends q and f frames of a request, then the others in any order. Frames of a request
 // that has ended may still arrive: the worker drops them. A reply has at most 9 MiB, of which the
@@ -61,6 +61,8 @@
 //	                 c C  a brokered call, JSON
 //	                 t T  files that changed, as a tree
 //	                 r R  the reply, JSON; the request has ended
+//	                 r L  the same, of code that has used up its processor time (runtime container,
+//	                      whose keeper alone sends it)
 //
 // User code shares the process with the worker's code in both runtimes, so it can forge replies,
 // and with Pyodide frames. A forged reply has no more effect than a hostile result: the daemon

@@ -129,13 +129,14 @@ func (e *execution) receiveReply(h header) error {
 	if err := e.answer.add(e.conn.frames, h); err != nil {
 		return err
 	}
-	if h.kind != kindReplyEnd {
+	if h.kind == kindReply {
 		return nil
 	}
 	reply, err := checkReply(e.answer.take(), e.globals)
 	if err != nil {
 		return err
 	}
+	reply.CPULimit = h.kind == kindCPULimit
 	e.conn.finish(e, reply)
 	return nil
 }

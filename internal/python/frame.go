@@ -37,6 +37,7 @@ const (
 	kindChangedEnd kind = 'T'
 	kindReply      kind = 'r'
 	kindReplyEnd   kind = 'R'
+	kindCPULimit   kind = 'L' // as kindReplyEnd
 )
 
 const (
@@ -119,7 +120,7 @@ func (f *frameReader) check(h header) error {
 
 // mayBeEmpty reports whether a frame may have no body, because it ends the body of several frames.
 func (k kind) mayBeEmpty() bool {
-	return k == kindChangedEnd || k == kindCallEnd || k == kindReplyEnd
+	return k == kindChangedEnd || k == kindCallEnd || k == kindReplyEnd || k == kindCPULimit
 }
 
 // wait blocks until there is a byte to read.

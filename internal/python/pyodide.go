@@ -235,8 +235,10 @@ func (e *pyodideExecution) Reply() (Reply, error) {
 	if e.cpuUsedUp {
 		return Reply{
 			Code: exitTimeout, Error: &Failure{Message: "CPU time limit exceeded"}, Usage: reply.Usage,
+			CPULimit: true,
 		}, nil
 	}
+	reply.CPULimit = false // code can forge the frame
 	return reply, err
 }
 

@@ -254,7 +254,7 @@ func testPyodideLimits(t *testing.T, h pythontest.Harness) {
 	w = h.Start(t, nil)
 	w.Value(t, "kept = 3")
 	timed := w.Run(t, python.Request{Code: "while True: pass", CPU: 200 * time.Millisecond})
-	if timed.Err != nil || timed.OK || timed.Code != 124 ||
+	if timed.Err != nil || timed.OK || timed.Code != 124 || !timed.CPULimit ||
 		timed.Message() != "CPU time limit exceeded" {
 		t.Errorf("the processor time: %v, %s", timed.Err, timed.Describe())
 	}

@@ -158,6 +158,9 @@ type Reply struct {
 	Missing []string `json:"missing,omitempty"`
 	Error   *Failure `json:"error,omitempty"`
 	Usage   Usage    `json:"usage"`
+	// CPULimit says that the code was ended because it used up Request.CPU. The runtime sets it, not
+	// the process that runs the code.
+	CPULimit bool `json:"-"`
 }
 
 // Failure is an exception, or the reason why the code was not run.

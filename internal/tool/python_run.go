@@ -252,7 +252,7 @@ func (c *pythonCall) ended(ctx context.Context, run *python.Run, res *dray.Resul
 		res.Error, res.Reason = dray.AsError(c.lost(res, out, err)), dray.ReasonUnavailable
 	case err != nil:
 		return c.lost(res, out, err)
-	case res.Reason == dray.ReasonExited && ok && isCPULimit(reply):
+	case res.Reason == dray.ReasonExited && ok && reply.CPULimit:
 		c.cpuLimit(res, out)
 	case res.Reason == dray.ReasonExited && ok:
 		return c.exited(ctx, run, reply, res, out)
@@ -274,12 +274,6 @@ const (
 	codeInterrupted = 130
 	codeSignal      = 128 // plus the number of the signal
 )
-
-// isCPULimit reports whether a reply is that of code that exceeded its processor time. An exception
-// has the code 1, and SystemExit with a number has no error.
-func isCPULimit(reply python.Reply) bool {
-	return reply.Code == codeTimeout && reply.Error != nil && reply.Error.Message == cpuMessage
-}
 
 func (c *pythonCall) cpuLimit(res *dray.Result, out *pythonOutput) {
 	res.Reason, res.ExitCode = dray.ReasonTimeout, nil

@@ -314,7 +314,8 @@ func testCPULimit(t *testing.T, h Harness) {
 		t.Run(c.name, func(t *testing.T) {
 			w := h.Start(t, nil)
 			got := w.Run(t, python.Request{Code: c.code, CPU: budget})
-			if got.Err != nil || got.Stdout != "begun\n" || got.OK == c.expires {
+			if got.Err != nil || got.Stdout != "begun\n" || got.OK == c.expires ||
+				got.CPULimit != c.expires {
 				t.Errorf("got %s, %v", got.Describe(), got.Err)
 			}
 			if c.expires && (got.Code != 124 || got.Message() != "CPU time limit exceeded") {
@@ -322,6 +323,13 @@ func testCPULimit(t *testing.T, h Harness) {
 			}
 			value("1+1", "2").test(t, h.Start(t, nil))
 		})
+	}
+	w := h.Start(t, nil)
+	for _, end := range []string{"'CPU time limit exceeded'", "124"} { // code can say both
+		got := w.Run(t, python.Request{Code: "raise SystemExit(" + end + ")", CPU: budget})
+		if got.Err != nil || got.CPULimit {
+			t.Errorf("SystemExit of %s: %s, %v", end, got.Describe(), got.Err)
+		}
 	}
 }
 

@@ -355,8 +355,9 @@ class Keeper:
         if running.stopped and not kill_started(self.pid, running.began):
             self.kill()  # the supervisor ends what is left
             return
+        last = b"R"
         if running.expired is not None:
-            body = expired_reply(body)
+            body, last = expired_reply(body), b"L"
         self.drain()
         for fd in list(running.outputs):
             self.close_output(fd)
@@ -367,7 +368,7 @@ class Keeper:
         self.running = None
         for start in range(0, len(body) - BODY, BODY):
             self.add(b"r", body[start:start + BODY])
-        self.add(b"R", body[(len(body) - 1) // BODY * BODY:])
+        self.add(last, body[(len(body) - 1) // BODY * BODY:])
         self.pipes = Pipes()
 
     def drain(self):
@@ -389,7 +390,7 @@ class Keeper:
         if self.running:
             self.drain()
             if self.running.expired is not None:
-                self.finish(expired_reply(b""))
+                self.finish(b"")
         self.flush_all()
         if os.WIFSIGNALED(status):
             end_by_signal(os.WTERMSIG(status))
