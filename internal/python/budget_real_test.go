@@ -9,6 +9,7 @@ import (
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/executor/capture"
 	"github.com/dray-dev/dray/internal/python"
+	"github.com/dray-dev/dray/internal/python/pythontest"
 	"github.com/dray-dev/dray/internal/soakreport"
 )
 
@@ -29,33 +30,41 @@ var budgetPage = soakreport.Page{
 percentiles are of the time from the deadline to the end of the call. *New workers* counts the times
 when the interrupt did not end the code, so that its worker was killed.`,
 	Target:  "the reason is timeout, within 2.5 s of the deadline, p99; the next call works",
-	Columns: []string{"code", "runs", "p50", "p99", "new workers"},
-	Key:     1,
+	Columns: []string{"runtime", "code", "runs", "p50", "p99", "new workers"},
+	Key:     2,
 }
 
 // Code that exceeds its time ends with the reason timeout, soon after its deadline, and the next
 // call of its session works: with the same worker, or with another one and the loss reported
 // (PY-06).
 func TestRun_EndlessCode(t *testing.T) {
-	for name, code := range endless {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := &realChurn{harness: newHostHarness(t)}
-			c.open(t, 1, 1)
-			runner := newRunner(t)
-			late := soakreport.Series{}
-			budgetPage.Row(t, []string{name}, func() []soakreport.Cell {
-				return []soakreport.Cell{
-					soakreport.Value(late.Len()), soakreport.Value(late.Percentile(50)),
-					soakreport.AtMost(late.Percentile(99), 2500*time.Millisecond),
-					soakreport.Value(c.losses.Load()),
-				}
-			})
-			for range soakreport.Count(200, 1) {
-				late.Add(c.timeOut(t, runner, code))
-				c.call(t, "s")
+	for _, h := range []pythontest.Harness{newHostHarness(t), newPyodideHarness(t)} {
+		runner := newRunner(t)
+		t.Run(h.Runtime.Name(), func(t *testing.T) {
+			for name, code := range endless {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					testEndless(t, h, runner, name, code)
+				})
 			}
 		})
+	}
+}
+
+func testEndless(t *testing.T, h pythontest.Harness, runner *executor.Runner, name, code string) {
+	c := &realChurn{harness: h}
+	c.open(t, 1, 1)
+	late := soakreport.Series{}
+	budgetPage.Row(t, []string{h.Runtime.Name(), name}, func() []soakreport.Cell {
+		return []soakreport.Cell{
+			soakreport.Value(late.Len()), soakreport.Value(late.Percentile(50)),
+			soakreport.AtMost(late.Percentile(99), 2500*time.Millisecond),
+			soakreport.Value(c.losses.Load()),
+		}
+	})
+	for range soakreport.Count(200, 2) {
+		late.Add(c.timeOut(t, runner, code))
+		c.call(t, "s")
 	}
 }
 

@@ -2,9 +2,11 @@ package python_test
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +22,9 @@ import (
 
 // newEngineHarness returns the runtime container in a real container: its root file system is
 // read-only, the user is not root, there is no /tmp to write to, and at most 64 processes.
-func newEngineHarness(t testing.TB, image string, transport docker.Transport) pythontest.Harness {
+// More arguments go to docker run.
+func newEngineHarness(t testing.TB, image string, transport docker.Transport, args ...string,
+) pythontest.Harness {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a container engine")
@@ -33,9 +37,12 @@ func newEngineHarness(t testing.TB, image string, transport docker.Transport) py
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close() })
-	out, err := exec.CommandContext(t.Context(), "docker", "run", "-d", "--init", "--network", "none",
-		"--read-only", "--pids-limit", "64", "--tmpfs", "/ws:mode=0777,size=64m", image,
-		"sleep", "1000000").Output()
+	args = append([]string{
+		"run", "-d", "--init", "--network", "none", "--read-only", "--pids-limit", "64",
+		"--tmpfs", "/ws:mode=0777,size=64m",
+	}, args...)
+	args = append(args, image, "sleep", "1000000")
+	out, err := exec.CommandContext(t.Context(), "docker", args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +57,44 @@ func newEngineHarness(t testing.TB, image string, transport docker.Transport) py
 	if err != nil {
 		t.Fatal(err)
 	}
+	containers.Store(env, id)
 	return pythontest.Harness{Runtime: newContainer(t), Environment: env, Dir: "/ws"}
+}
+
+// containers has the ids of the containers of environments.
+var containers sync.Map
+
+// namespaceOf returns the pid namespace of the container of a harness, as /proc of the host shows
+// it. Empty is the host.
+func namespaceOf(t *testing.T, h pythontest.Harness) string {
+	t.Helper()
+	id, ok := containers.Load(h.Environment)
+	if !ok {
+		return ""
+	}
+	pid, err := exec.CommandContext(t.Context(), "docker", "inspect", "-f", "{{.State.Pid}}",
+		fmt.Sprint(id)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := os.Readlink("/proc/" + strings.TrimSpace(string(pid)) + "/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// filesInContainer returns how many files are in the directories of a container that its user may
+// write to.
+func filesInContainer(t *testing.T, h pythontest.Harness) int {
+	t.Helper()
+	id, _ := containers.Load(h.Environment)
+	out, err := exec.CommandContext(t.Context(), "docker", "exec", fmt.Sprint(id), "find", "/ws",
+		"/dev/shm", "-mindepth", "1").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(out), "\n")
 }
 
 var (

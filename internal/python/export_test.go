@@ -6,3 +6,9 @@ func (c PyodideConfig) Unlock() PyodideConfig {
 	c.unlocked = true
 	return c
 }
+
+// CheckReply checks a reply as that of any worker is checked.
+func CheckReply(body []byte, globals []string) error {
+	_, err := checkReply(body, globals)
+	return err
+}

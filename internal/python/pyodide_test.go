@@ -22,10 +22,18 @@ import (
 // newPyodideHarness returns the runtime pyodide with the host's files.
 func newPyodideHarness(t testing.TB) pythontest.Harness {
 	t.Helper()
-	h := newHostHarness(t)
-	h.Runtime = python.NewPyodide(newPyodideConfig(t))
-	h.NoFiles, h.DepthEndsWorker = true, true
+	h, _ := newPyodideHarnessIn(t)
 	return h
+}
+
+// newPyodideHarnessIn returns the directory of the runtime too.
+func newPyodideHarnessIn(t testing.TB) (h pythontest.Harness, dir string) {
+	t.Helper()
+	h = newHostHarness(t)
+	cfg := newPyodideConfig(t)
+	h.Runtime = python.NewPyodide(cfg)
+	h.NoFiles, h.DepthEndsWorker = true, true
+	return h, cfg.Dir
 }
 
 func newPyodideConfig(t testing.TB) python.PyodideConfig {

@@ -118,7 +118,9 @@ func (p Page) store(key string, r row) error {
 			return fmt.Errorf("read %s: %w", stored, err)
 		}
 	}
-	maps.DeleteFunc(rows, func(_ string, r row) bool { return !inHistory(r.Commit) })
+	maps.DeleteFunc(rows, func(_ string, r row) bool {
+		return !inHistory(r.Commit) || len(r.Cells) != len(p.Columns) // the page has changed
+	})
 	rows[key] = r
 	b, err := json.Marshal(rows)
 	if err != nil {

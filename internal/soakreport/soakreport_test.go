@@ -102,19 +102,26 @@ func TestRowOfFailedRun(t *testing.T) {
 	}
 }
 
-// Rows of a commit that is not in the history are removed (OP-07).
+// Rows of a commit that is not in the history, and of another layout, are removed (OP-07).
 func TestRowsOfOtherHistoriesAreRemoved(t *testing.T) {
 	fixture(t)
 	here := commit()
-	for key, c := range map[string]string{"a": strings.Repeat("0", 12), "b": here} {
-		if err := testPage.store(key, row{Cells: []Cell{Value(key)}, Commit: c}); err != nil {
+	cells := func(key string) []Cell {
+		return append([]Cell{Value(key)}, make([]Cell, len(testPage.Columns)-1)...)
+	}
+	for key, r := range map[string]row{
+		"a": {Cells: cells("a"), Commit: strings.Repeat("0", 12)}, "b": {Cells: cells("b"), Commit: here},
+		"d": {Cells: cells("d")[:1], Commit: here},
+	} {
+		if err := testPage.store(key, r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := testPage.store("c", row{Cells: []Cell{Value("c")}, Commit: here}); err != nil {
+	if err := testPage.store("c", row{Cells: cells("c"), Commit: here}); err != nil {
 		t.Fatal(err)
 	}
-	if got := page(t, testPage); strings.Contains(got, "| a |") || !strings.Contains(got, "| b |") {
+	if got := page(t, testPage); strings.Contains(got, "| a |") || strings.Contains(got, "| d |") ||
+		!strings.Contains(got, "| b |") {
 		t.Errorf("the page is\n%s", got)
 	}
 }
