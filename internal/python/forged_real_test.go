@@ -34,34 +34,36 @@ bodies = [json.dumps(b).encode() for b in (
 frames = []
 for number in range(count):
     kind = rnd.choice(b"oeoeoeoeoeoeoeoeRRRRRr" + rnd.choice([b"", b"HcCtTqQxX"]) + bytes([rnd.randrange(256)]))
-    body = rnd.choice(bodies[:3] + bodies)
+    body = rnd.choice(bodies[:1] * 12 + bodies)
     frame = bytearray(struct.pack(">IBIII", 13 + len(body), kind, 1, 1, 1 + number) + body)
     if rnd.randrange(30) == 0:
         frame[rnd.randrange(17)] ^= 1 << rnd.randrange(8)
     frames.append(bytes(frame))
 if rnd.randrange(2):  # as the worker of the runtime container replies
     frames.insert(0, struct.pack(">I", len(bodies[0])) + bodies[0])
-data = b"".join(frames)
-write(data)
+write(frames)
 `
 
 // writers write bytes to all that code can reach, for each runtime.
 var writers = map[string]string{
 	"descriptors": `
-import os
-def write(data):
-    for n in range(256):
-        try: os.fstat(n)
-        except OSError: continue
-        try: os.write(n, data)
-        except OSError: pass
+import os, time
+def write(frames):
+    for data in frames[0], b"".join(frames[1:]):
+        for n in range(256):
+            try: os.fstat(n)
+            except OSError: continue
+            try: os.write(n, data)
+            except OSError: pass
+        time.sleep(0.01)
 `,
 	// Without lock-down code reaches the stdout of Deno, which has the frames.
 	"stdout of Deno": `
 from pyodide.code import run_js
 from pyodide.ffi import to_js
-def write(data):
-    run_js("(b) => { for (let n = 0; n < b.length;) n += Deno.stdout.writeSync(b.subarray(n)) }")(to_js(data))
+def write(frames):
+    run_js("(b) => { for (let n = 0; n < b.length;) n += Deno.stdout.writeSync(b.subarray(n)) }")(
+        to_js(b"".join(frames)))
 `,
 }
 
