@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -42,7 +43,7 @@ type program struct {
 }
 
 // startProgram builds dray and starts it as a daemon, with a container py that may have 64
-// processes, and with Pyodide.
+// processes.
 func startProgram(t *testing.T, config string) *program {
 	t.Helper()
 	needsEngine(t)
@@ -54,17 +55,24 @@ func startProgram(t *testing.T, config string) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = docker(context.WithoutCancel(t.Context()), "rm", "--force", id) })
-	p := &program{t: t, path: filepath.Join(root, "dray")}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.path, "../cmd/dray").
+	path := filepath.Join(root, "dray")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../cmd/dray").
 		CombinedOutput()
 	if err != nil {
 		t.Fatalf("build dray: %v: %s", err, out)
 	}
-	p.daemon = &daemon{
+	return serve(t, path, fmt.Sprintf("containers: {py: {id: %s, folder: /workspaces/app}}\n%s", id,
+		config))
+}
+
+// serve starts a program as a daemon.
+func serve(t *testing.T, path, config string) *program {
+	t.Helper()
+	root := newDir(t)
+	writeFiles(t, root, map[string]string{"config.yaml": config, "app/x": ""})
+	p := &program{t: t, path: path, daemon: &daemon{
 		state: root + "/state", config: root + "/config.yaml", http: socketClient(root + "/state/dray.sock"),
-	}
-	writeFiles(t, root, map[string]string{"config.yaml": fmt.Sprintf(
-		"containers: {py: {id: %s, folder: /workspaces/app}}\n", id) + config})
+	}}
 	p.start()
 	return p
 }
@@ -103,14 +111,12 @@ func (p *program) start() {
 	}
 }
 
-// run runs a command line of the program.
-func (p *program) run(env []string, stdin string, args ...string) ran {
+// run runs a command line of the program, without stdin.
+func (p *program) run(args ...string) ran {
 	p.t.Helper()
 	args = append([]string{args[0], "--state", p.state, "--config", p.config}, args[1:]...)
 	cmd := exec.CommandContext(p.t.Context(), p.path, args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Dir = filepath.Dir(p.path) + "/app"
-	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Dir = filepath.Dir(p.state) + "/app"
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	_ = cmd.Run() // ran has the exit code
@@ -118,15 +124,14 @@ func (p *program) run(env []string, stdin string, args ...string) ran {
 }
 
 // python calls the tool in a runtime. More are members of the call.
-func (d *daemon) python(t *testing.T, in pythonRuntime, input map[string]any, more ...map[string]any,
+func (d *daemon) python(t *testing.T, in pythonRuntime, input map[string]any,
+	more ...map[string]any,
 ) answer {
 	t.Helper()
 	input["runtime"] = in.name
 	body := map[string]any{"tool": "python", "input": input}
 	for _, m := range append(more, in.body) {
-		for name, value := range m {
-			body[name] = value
-		}
+		maps.Copy(body, m)
 	}
 	a, err := d.call(t.Context(), "", body)
 	if err != nil {
@@ -250,7 +255,7 @@ var endless = []struct{ name, code string }{
 	{"long sum", "sum(range(10**12))"},
 	{"runaway pattern", "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')"},
 	{"sleep", "import time; time.sleep(1e6)"},
-	{"swallowed interrupt", "while True:\n  try:\n    while True: pass\n  except BaseException: pass"},
+	{"swallowed interrupt", "def f():\n  while True: pass\nwhile True:\n  try: f()\n  except BaseException: pass"},
 }
 
 var endlessPage = soakreport.Page{
@@ -276,9 +281,9 @@ type endlessCalls struct {
 
 const endlessBudget = 300 * time.Millisecond
 
-// Code that does not end is a timeout soon after its deadline: with the reason, the code 124 and the
-// text on HTTP, in the events and on the command line. The next call of the session works (PY-06,
-// PY-21).
+// Code that does not end is a timeout soon after its deadline: with the reason, the code 124 and
+// the text on HTTP, in the events and on the command line. The next call of the session works
+// (PY-06, PY-21).
 func TestPython_EndlessCode(t *testing.T) {
 	root, config := newPython(t)
 	d := startDaemon(t, config+withPyodide(t))
@@ -335,9 +340,7 @@ func (e *endlessCalls) follow() {
 	body := map[string]any{
 		"tool": "python", "input": e.input(), "timeout_seconds": endlessBudget.Seconds(),
 	}
-	for name, value := range e.in.body {
-		body[name] = value
-	}
+	maps.Copy(body, e.in.body)
 	a, err := e.call(e.t.Context(), "?wait_ms=0", body)
 	if err != nil {
 		e.t.Fatal(err)

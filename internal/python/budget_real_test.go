@@ -21,7 +21,7 @@ var endless = map[string]string{
 	"a runaway pattern":   "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')",
 	"a sleep":             "import time; time.sleep(1e6)",
 	"ignored interrupts":  "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)",
-	"swallowed interrupt": "while True:\n  try:\n    while True: pass\n  except BaseException: pass",
+	"swallowed interrupt": "def f():\n  while True: pass\nwhile True:\n  try: f()\n  except BaseException: pass",
 }
 
 var budgetPage = soakreport.Page{

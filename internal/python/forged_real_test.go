@@ -86,9 +86,9 @@ type forgery struct {
 	frames, killed, replies, honest, touched int
 }
 
-// Code that knows the generation, the request and the sequence writes 100,000 forged frames to every
-// descriptor. Its call ends with agent_lost, or with what its code could have returned, and a second
-// session keeps its variables (PY-08).
+// Code that knows the generation, the request and the sequence writes 100,000 forged frames to
+// every descriptor. Its call ends with agent_lost, or with what its code could have returned, and a
+// second session keeps its variables (PY-08).
 func TestSessions_ForgedFrames(t *testing.T) {
 	unlocked := newPyodideHarness(t)
 	unlocked.Runtime = python.NewPyodide(newPyodideConfig(t).Unlock())

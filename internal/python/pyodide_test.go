@@ -277,8 +277,11 @@ func testPyodideLimits(t *testing.T, h pythontest.Harness) {
 
 // testPyodideRandom compares two workers of one snapshot (PY-09).
 func testPyodideRandom(t *testing.T, h pythontest.Harness) {
-	const code = "import random, uuid, secrets, os, tempfile\n[random.random(), str(uuid.uuid4()), " +
-		"secrets.token_hex(), os.urandom(8).hex(), next(tempfile._get_candidate_names())]"
+	const code = "import random, uuid, secrets, os, tempfile\nr = [random.random(), str(uuid.uuid4()), " +
+		"secrets.token_hex(), os.urandom(8).hex(), next(tempfile._get_candidate_names()), " +
+		"random.Random().random()]\n" +
+		"try:\n  import numpy\nexcept ImportError: pass\n" + // the asset folder need not have it
+		"else: r += [float(numpy.random.rand()), float(numpy.random.default_rng().random())]\nr"
 	first, second := h.Start(t, nil), h.Start(t, nil)
 	a := strings.Split(first.Value(t, code), ",")
 	b := strings.Split(second.Value(t, code), ",")
