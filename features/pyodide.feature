@@ -75,6 +75,26 @@ Feature: An agent runs Python without a container
       | "context": {"plan_id": "boxed"}    |
       | "plan": {"override": "py"}         |
 
+  @PY-01 @PY-12 @PY-13
+  Scenario Outline: A module is refused with code 2, before anything starts
+    When I call the tool python with {"session": "-m", "module": "<module>", "runtime": "pyodide"}
+    Then the call fails with reason invalid
+    And the error code is unsupported
+    And the error has a hint
+    And no process was started
+    And /output/code is 2
+    And /output/error/code is "<code>"
+    When I call the tool python with {"session": "-m", "operation": "status", "runtime": "pyodide"}
+    Then the error code is not_found
+    When I run dray python --workspace {workspace} --runtime pyodide -m <module>
+    Then the exit code is 2
+    And stderr of the command contains "does not support module"
+
+    Examples:
+      | module    | code                                   |
+      | json.tool | unsupported                            |
+      | pip       | ERR_PYTHON_PACKAGE_INSTALL_UNSUPPORTED |
+
   @PY-13
   Scenario: dray python in a workspace with a devcontainer
     When I run dray python --workspace {workspace} --runtime pyodide -c print(6*7)

@@ -32,23 +32,52 @@ func (o PythonOptions) describeRuntimes() string {
 	return b.String()
 }
 
+// pythonFeature is what some runtimes support and others do not.
+type pythonFeature struct {
+	// name is what descriptions and errors call it.
+	name string
+	has  func(python.Capabilities) bool
+	// asks reports whether an input asks for it. Nil is for what no member of an input names.
+	asks func(pythonInput) bool
+	hint string
+}
+
+// pythonFeatures is the one list of them: what descriptions say is what calls get.
+var pythonFeatures = []pythonFeature{
+	{
+		"module", func(c python.Capabilities) bool { return c.Modules },
+		func(in pythonInput) bool { return in.Module != "" },
+		"pass code, or use the runtime " + python.RuntimeContainer,
+	},
+	{
+		"prepare", func(c python.Capabilities) bool { return c.Prepare },
+		func(in pythonInput) bool { return in.Operation == opPrepare },
+		"use a session with the runtime " + python.RuntimeContainer,
+	},
+	{
+		"read_only", func(c python.Capabilities) bool { return c.ReadOnly },
+		func(in pythonInput) bool { return in.ReadOnly }, supportHint,
+	},
+	{
+		"permissions", func(c python.Capabilities) bool { return c.Permissions },
+		func(in pythonInput) bool { return in.Permissions != nil }, supportHint,
+	},
+	{
+		"files that change only if a run ends by itself",
+		func(c python.Capabilities) bool { return c.Transactional }, nil, "",
+	},
+	{"import dray", func(c python.Capabilities) bool { return c.Broker }, nil, ""},
+}
+
+const supportHint = "omit it; operation status lists what runtimes support"
+
 // capabilityWords returns what a runtime supports, and what it does not.
 func capabilityWords(c python.Capabilities) (can, cannot []string) {
-	for _, one := range []struct {
-		word string
-		has  bool
-	}{
-		{"module", c.Modules},
-		{"prepare", c.Prepare},
-		{"read_only", c.ReadOnly},
-		{"permissions", c.Permissions},
-		{"files that change only if a run ends by itself", c.Transactional},
-		{"import dray", c.Broker},
-	} {
-		if one.has {
-			can = append(can, one.word)
+	for _, f := range pythonFeatures {
+		if f.has(c) {
+			can = append(can, f.name)
 		} else {
-			cannot = append(cannot, one.word)
+			cannot = append(cannot, f.name)
 		}
 	}
 	return can, cannot

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -42,7 +43,7 @@ func (r *Registry) runPython(ctx context.Context, call dray.Call, sink dray.Sink
 ) (dray.Result, error) {
 	c, err := r.newPythonCall(call)
 	if err != nil {
-		return dray.Result{}, err
+		return c.refused(err)
 	}
 	switch c.in.Operation {
 	case opReset:
@@ -141,25 +142,41 @@ func (o PythonOptions) needs(in pythonInput) dray.Needs {
 	}
 }
 
+// checkSupport fails with unsupported for what the runtime of the session does not support.
 func (c *pythonCall) checkSupport() error {
-	switch {
-	case c.in.Operation == opPrepare && !c.capabilities.Prepare:
-		return c.unsupported("operation prepare", "use a session with the runtime container")
-	case c.Invocation.Terminal != nil:
+	if c.Invocation.Terminal != nil {
 		return c.unsupported("a terminal", "omit tty; for a REPL run python3 with the tool exec")
-	case c.in.ReadOnly && !c.capabilities.ReadOnly:
-		return c.unsupported("read_only", "omit it; operation status lists what runtimes support")
-	case c.in.Permissions != nil && !c.capabilities.Permissions:
-		return c.unsupported("permissions", "omit them; operation status lists what runtimes support")
-	default:
-		return nil
 	}
+	for _, f := range pythonFeatures {
+		if f.asks != nil && f.asks(c.in) && !f.has(c.capabilities) {
+			return c.unsupported(f.name, f.hint)
+		}
+	}
+	return nil
 }
 
 func (c *pythonCall) unsupported(what, hint string) error {
 	return dray.Errorf(dray.CodeUnsupported, "the Python runtime %s does not support %s",
 		c.key.Runtime, what).WithHint("%s", hint)
 }
+
+// refused returns the result of a call that the runtime does not support. Its output has the code 2
+// of a wrong command line, as python3 has it (PY-13).
+func (c *pythonCall) refused(err error) (dray.Result, error) {
+	if c.in.Operation != opExec || dray.CodeOf(err) != dray.CodeUnsupported {
+		return dray.Result{}, err
+	}
+	out := c.newOutput()
+	out.fail(codeUsage, dray.AsError(err).Message)
+	out.Error.Code = string(dray.CodeUnsupported)
+	if slices.Contains(installers, c.in.Module) {
+		out.Error.Code = python.CodeInstallUnsupported
+	}
+	return c.withOutput(dray.Result{}, out, err)
+}
+
+// installers are the modules that install packages (PY-12).
+var installers = []string{"pip", "ensurepip", "micropip"}
 
 // sessionEnvironment is the environment of a call whose process is code in a session.
 type sessionEnvironment struct {
@@ -268,8 +285,9 @@ const (
 	wallMessage = "wall time limit exceeded"
 )
 
-// The codes of runs that did not end by themselves.
+// The codes of runs that did not start or did not end by themselves.
 const (
+	codeUsage       = 2
 	codeTimeout     = 124
 	codeInterrupted = 130
 	codeSignal      = 128 // plus the number of the signal

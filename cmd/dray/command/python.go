@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -198,7 +199,23 @@ func (a *app) runPython(ctx context.Context, c *client.Client, call client.Call,
 		a.printTraceback(result.record)
 		a.printDiscarded(result.record)
 	}
-	return a.finish(result)
+	err = a.finish(result)
+	if code := refusedCode(result.record); code != exitOK && errors.As(err, new(exitError)) {
+		return exitError(code)
+	}
+	return err
+}
+
+// refusedCode returns the code of a call that the runtime of the session refused, 2 as for a wrong
+// command line of python3 (PY-13), else 0.
+func refusedCode(rec dray.Record) int {
+	var out struct {
+		Code int `json:"code"`
+	}
+	if rec.Reason != dray.ReasonInvalid || json.Unmarshal(rec.Output, &out) != nil {
+		return exitOK
+	}
+	return out.Code
 }
 
 // printDiscarded reports that variables of earlier commands are lost, which explains a NameError or

@@ -555,8 +555,6 @@ def output(fd, name, errors):
 class Worker:
     """Runs requests, one after the other. It is what core calls a runtime."""
 
-    modules = True
-
     def __init__(self, sock, null, memory):
         self.sock, self.null, self.pid, self.loop = sock, null, os.getpid(), None
         os.setsid()  # signals to its group do not reach the keeper

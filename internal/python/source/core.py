@@ -6,7 +6,6 @@ Both runtimes use this file. It needs no processes and no threads. A runtime pas
     async drive(coro)     runs a coroutine of user code to its end and returns its result
     streams()             the (stdin, stdout, stderr) of the request
     usage()               (milliseconds of processor time so far, peak of memory in bytes)
-    modules               whether `python -m` works
 
 The sources of dray are compiled with file names that start with OURS. Tracebacks leave their frames
 out.
@@ -255,8 +254,6 @@ class _Run:
         if "__file__" in names:
             _runpy()._run_module_as_main("__main__", alter_argv=False)
             return
-        if not self.runtime.modules:
-            raise Refusal(2, "invalid_input", "this runtime has no `python -m`")
         _runpy()._run_module_as_main(self.request["module"])
 
     def convert(self, what, value, limit):

@@ -75,8 +75,6 @@ class Policy(asyncio.events._BaseDefaultEventLoopPolicy):
 class Runtime:
     """What the session needs (core.py)."""
 
-    modules = False
-
     def __init__(self):
         self.armed = False
         self.loop = Loop()
@@ -243,8 +241,6 @@ class Session(_dray_core.Session):
                 source = None  # core says why
         if source:
             check_installs(source, request.get("file") or request.get("name") or "<code>")
-        if request.get("module") in INSTALLERS:
-            raise InstallRefusal(request["module"])
         return names
 
 
