@@ -81,9 +81,9 @@ type WriteTreeOptions struct {
 	// fails, nothing is written. Only writes on the host call it. Nil is none.
 	BeforeCommit func(files []WrittenFile) error
 	// Remove has the files and directories that the commit removes. A directory is removed only if
-	// everything in it is in Remove too. A name may also be in the tree, if a directory replaces a file
-	// or the reverse; then everything in the old directory must be in Remove. Names of Remove need an
-	// expectation.
+	// everything in it is in Remove too. A name may also be in the tree, if a directory replaces a
+	// file or the reverse; then everything in the old directory must be in Remove. Names of Remove
+	// need an expectation.
 	Remove []string
 	// Expect has what must be at each name that the tree or Remove has, until the commit: the
 	// hexadecimal SHA-256 of a regular file, ExpectDirectory, or ExpectAbsent. Parent directories

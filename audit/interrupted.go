@@ -123,8 +123,8 @@ func (r *recorder) interruptedEvent(inv dray.Invocation, m dray.Metadata, now ti
 }
 
 // syncedFiles returns by call which files the syncs after an event have changed: those that have
-// the content that was to be written, and deleted files that are gone. A sync writes all of its files or none, and one that was
-// interrupted was completed or undone before.
+// the content that was to be written, and deleted files that are gone. A sync writes all of its
+// files or none, and one that was interrupted was completed or undone before.
 func (r *recorder) syncedFiles(ctx context.Context, db *sql.DB, after int64) (
 	map[string][]dray.FileChange, error,
 ) {

@@ -49,6 +49,7 @@ func RunFiles(t *testing.T, h FilesHarness) {
 		{"WriteTree", filesWriteTree},
 		{"WriteTreeRefuses", filesWriteTreeRefuses},
 		{"WriteTreeCancelled", filesWriteTreeCancelled},
+		{"WriteTreeExpects", filesWriteTreeExpects},
 		{"WriteTreeRace", filesWriteTreeRace},
 		{"ReadTreeExact", readTreeExact},
 		{"ReadTreeNames", readTreeNames},

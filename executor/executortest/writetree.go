@@ -246,6 +246,41 @@ func filesWriteTreeCancelled(t *testing.T, h FilesHarness, f dray.Files) {
 	}
 }
 
+// A write with expectations removes and replaces what is expected and nothing else, or the files do
+// not support that and nothing is written.
+func filesWriteTreeExpects(t *testing.T, h FilesHarness, f dray.Files) {
+	h.Shell(t, h.Dir+"/root", "mkdir -p strict/d; printf old >strict/d/x; printf old >strict/y")
+	before := h.listing(t, "root")
+	how := dray.WriteTreeOptions{
+		Remove: []string{"strict/d/x", "strict/d"},
+		Expect: map[string]string{
+			"strict/d": dray.ExpectDirectory, "strict/d/x": sumOf("old"), "strict/y": sumOf("other"),
+		},
+	}
+	_, err := writeTree(t.Context(), f, how, memFile{name: "strict/y", content: "new"})
+	unsupported := dray.CodeOf(err) == dray.CodeUnsupported
+	if !unsupported {
+		isCode(t, "another content", err, dray.CodeConflict)
+	}
+	if now := h.listing(t, "root"); now != before {
+		t.Errorf("it changed:\n%s", difference(before, now))
+	}
+	how.Expect["strict/y"] = sumOf("old")
+	got, err := writeTree(t.Context(), f, how, memFile{name: "strict/y", content: "new"})
+	if unsupported {
+		isCode(t, "expectations", err, dray.CodeUnsupported)
+		return
+	}
+	if err != nil || len(got) != 2 || got[1].Name != "strict/d/x" ||
+		got[1].Action != dray.FileDeleted || got[1].SHA256Before != sumOf("old") {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if left := h.Shell(t, h.Dir+"/root/strict", "ls; cat y"); left != "y\nnew" {
+		t.Errorf("it left %q", left)
+	}
+	wantNoStagingDir(t, h)
+}
+
 // A directory that is replaced by a symlink during writes never leads out, and no tree is written
 // in part (SY-03).
 func filesWriteTreeRace(t *testing.T, h FilesHarness, f dray.Files) {

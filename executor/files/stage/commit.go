@@ -1,9 +1,10 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"time"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +29,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	_, _ = recoverAll(ctx, t.resolver, t.root, t.how)
 	set := newRenameSet(t.resolver, t.root)
 	defer set.close()
-	if err := t.plan(ctx, set); err != nil || len(set.list) == 0 {
+	if err := t.plan(ctx, set); err != nil || len(set.list)+len(set.emptied) == 0 {
 		return err
 	}
 	if t.how.BeforeCommit != nil {
@@ -36,7 +37,7 @@ func (t *transaction) commit(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.staging.commitJournal(ctx, t.items); err != nil {
+	if err := t.staging.commitJournal(ctx, t.journal()); err != nil {
 		return err
 	}
 	return set.run()
@@ -46,8 +47,16 @@ func (t *transaction) commit(ctx context.Context) error {
 func (t *transaction) plan(ctx context.Context, set *renameSet) error {
 	for _, it := range t.items {
 		if err := t.planItem(ctx, set, it); err != nil {
-			return opError("inspect", it.name, err)
+			return opError("inspect", it.name, t.asConflict(it.name, err))
 		}
+	}
+	if err := t.planRemovals(ctx, set); err != nil {
+		return err
+	}
+	set.staging, set.strict = t.staging, t.strict()
+	if set.strict {
+		// what can conflict comes first, so that new files are seldom rolled back
+		slices.SortStableFunc(set.list, func(a, b step) int { return cmp.Compare(a.rank(), b.rank()) })
 	}
 	return t.checkNames(set.to)
 }
@@ -66,17 +75,20 @@ func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item) er
 			return err
 		}
 	}
+	if err := t.checkExpected(it); err != nil {
+		return err
+	}
 	switch exists := it.existing.kind; {
 	case it.dir && exists == directory:
 		return nil
-	case it.dir && exists != absent:
+	case it.dir && exists != absent && !t.isReplaced(it.name, regular):
 		return unix.ENOTDIR
 	case it.dir:
 		if _, err := t.stagedDir(it.name, (*stagingDir).
 			getDir); err != nil { // it existed when the tree was received
 			return err
 		}
-	case exists == directory:
+	case exists == directory && !t.isReplaced(it.name, directory):
 		return unix.EISDIR
 	case it.existing.unchanged(it):
 		it.staged = false
@@ -88,7 +100,7 @@ func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item) er
 	if !parentExists {
 		return nil // it is renamed with its directory
 	}
-	return set.add(t.staging, it, above, base)
+	return set.add(t, it, above, base)
 }
 
 // sync writes the staged files to the disk.
@@ -109,15 +121,9 @@ func fsync(fd int) error {
 }
 
 // commitJournal writes the journal. If it succeeds, the tree will be written.
-func (s *stagingDir) commitJournal(ctx context.Context, items []*item) error {
+func (s *stagingDir) commitJournal(ctx context.Context, j journal) error {
 	if err := s.sync(); err != nil {
 		return err
-	}
-	j := journal{stamp: time.Now()}
-	for _, it := range items {
-		if it.dir || it.staged {
-			j.items = append(j.items, it)
-		}
 	}
 	b, err := j.encode()
 	if err != nil {
@@ -163,7 +169,19 @@ type renameSet struct {
 	resolver
 	staging  *stagingDir
 	from, to *dirCache
-	list     []*renameOp
+	list     []step
+	emptied  []*emptiedDir
+	// strict is set if names have expectations.
+	strict bool
+}
+
+// step is one rename of a commit.
+type step interface {
+	label() string // the name of the file
+	rank() int     // orders the steps of a commit with expectations
+	do(r resolver) error
+	verify(r resolver) error // fails if do has moved something unexpected away
+	undo(r resolver) error
 }
 
 // renameOp is one rename, from the staging directory to the same name beneath the root.
@@ -171,7 +189,11 @@ type renameOp struct {
 	*item
 	from, to int
 	base     string
-	renamed  unix.Stat_t // the file that was renamed
+	// strict is set if want must be at the destination; buf is for comparing it.
+	strict  bool
+	want    expectation
+	buf     []byte
+	renamed unix.Stat_t // the file that was renamed
 	// irreversible is set if the file system cannot exchange names: the replaced file is lost, and
 	// the rename cannot be undone.
 	irreversible bool
@@ -188,9 +210,9 @@ func (s *renameSet) close() {
 	}
 }
 
-func (s *renameSet) add(staging *stagingDir, it *item, above, base string) error {
+func (s *renameSet) add(t *transaction, it *item, above, base string) error {
 	if s.from == nil {
-		s.staging, s.from = staging, newDirCache(s.resolver, staging.tree.base, 0)
+		s.from = newDirCache(s.resolver, t.staging.tree.base, 0)
 	}
 	from, err := s.from.get(above)
 	if err != nil {
@@ -200,7 +222,10 @@ func (s *renameSet) add(staging *stagingDir, it *item, above, base string) error
 	if err != nil {
 		return err
 	}
-	s.list = append(s.list, &renameOp{item: it, from: from, to: to, base: base})
+	s.list = append(s.list, &renameOp{
+		item: it, from: from, to: to, base: base,
+		strict: t.strict(), want: t.expected[it.name], buf: t.compare,
+	})
 	return nil
 }
 
@@ -208,13 +233,20 @@ func (s *renameSet) add(staging *stagingDir, it *item, above, base string) error
 func (s *renameSet) run() error {
 	done, err := s.apply()
 	if err == nil {
-		err = s.to.verifyUnmoved()
+		err = s.verify()
 	}
 	if err == nil {
 		err = opError("sync", ".", syncfs(s.to.base))
 	}
 	if err != nil {
 		return s.rollBack(done, err)
+	}
+	if s.removeEmptied() {
+		// after an error, the next commit or recovery removes the directories again
+		s.staging.keep = syncfs(s.to.base) != nil
+	}
+	if s.staging.keep {
+		return nil
 	}
 	// a journal that remains is completed once more before the next commit
 	_ = linux.Unlink(s.staging.dir, journalName, 0)
@@ -224,18 +256,35 @@ func (s *renameSet) run() error {
 func (s *renameSet) apply() (done int, err error) {
 	for i, op := range s.list {
 		if err := op.do(s.resolver); err != nil {
-			return i, opError("write", op.name, err)
+			return i, opError("write", op.label(), err)
+		}
+		if err := op.verify(s.resolver); err != nil {
+			return i + 1, opError("write", op.label(), err)
 		}
 	}
 	return len(s.list), nil
 }
 
+// verify fails if directories were moved since the plan, or if something was created in one that is
+// removed.
+func (s *renameSet) verify() error {
+	replaced := map[string]bool{}
+	for _, d := range s.emptied {
+		replaced[d.name] = d.replaced
+	}
+	err := s.to.verifyUnmoved(replaced)
+	if err != nil && s.strict {
+		return dray.Errorf(dray.CodeConflict, "%w", err).WithHint(conflictHint)
+	}
+	if err == nil {
+		err = s.checkEmptied()
+	}
+	return err
+}
+
 // rollBack undoes the first renames after an error. If that fails, the journal stays.
 func (s *renameSet) rollBack(done int, cause error) error {
-	var err error
-	for i := done - 1; i >= 0; i-- {
-		err = errors.Join(err, s.list[i].undo(s.resolver))
-	}
+	err := s.undo(done)
 	if err == nil {
 		err = s.staging.removeJournal()
 	}
@@ -247,13 +296,35 @@ func (s *renameSet) rollBack(done int, cause error) error {
 		WithHint("fix the reported cause; the next sync, or the next start, completes it")
 }
 
+// undo undoes the first renames, the last one first.
+func (s *renameSet) undo(done int) (err error) {
+	for i := done - 1; i >= 0; i-- {
+		err = errors.Join(err, s.list[i].undo(s.resolver))
+	}
+	return err
+}
+
+func (op *renameOp) label() string { return op.name }
+
+func (op *renameOp) rank() int {
+	if op.existing.kind == absent {
+		return 2
+	}
+	return 1
+}
+
 // do renames an item to its destination. A replaced file takes the item's place in the staging
 // directory.
 func (op *renameOp) do(r resolver) error {
 	if err := r.stat(op.from, op.base, &op.renamed); err != nil {
 		return err
 	}
-	if op.existing.kind == absent {
+	switch {
+	case op.strict && op.existing.kind == absent:
+		return strictRenameError(op.name, rename(op.from, op.to, op.base, unix.RENAME_NOREPLACE))
+	case op.strict:
+		return strictRenameError(op.name, rename(op.from, op.to, op.base, unix.RENAME_EXCHANGE))
+	case op.existing.kind == absent:
 		return renameIfAbsent(op.from, op.to, op.base)
 	}
 	err := rename(op.from, op.to, op.base, unix.RENAME_EXCHANGE)
@@ -272,26 +343,69 @@ func (op *renameOp) do(r resolver) error {
 	return errors.Join(unix.EISDIR, rename(op.from, op.to, op.base, unix.RENAME_EXCHANGE))
 }
 
+// verify compares what was replaced with what was expected.
+func (op *renameOp) verify(r resolver) error {
+	if !op.strict || op.existing.kind == absent {
+		return nil
+	}
+	if err := r.verifyAside(op.name, op.from, op.base, op.want, op.buf); err != nil {
+		return err
+	}
+	if op.want.kind != directory {
+		return nil
+	}
+	var now unix.Stat_t
+	if err := r.stat(op.from, op.base, &now); err != nil || isSame(&now, &op.existing.stat) {
+		return err
+	}
+	return conflict(op.name, "the directory was replaced")
+}
+
 // undo renames an item back, unless another file is at its destination by now. The content of a
 // file does not tell: a disk that fails may have lost it.
 func (op *renameOp) undo(r resolver) error {
 	if op.irreversible {
 		return ErrCommitIncomplete
 	}
-	if !op.dir {
-		var now unix.Stat_t
-		err := r.stat(op.to, op.base, &now)
-		if errors.Is(err, unix.ENOENT) {
-			return nil
-		}
-		if err != nil || now.Dev != op.renamed.Dev || now.Ino != op.renamed.Ino {
+	if !op.dir || op.strict {
+		ours, err := op.isAt(r, op.to)
+		if err != nil || !ours {
 			return err
 		}
 	}
 	if op.existing.kind == absent {
-		return renameIfAbsent(op.to, op.from, op.base)
+		err := renameIfAbsent(op.to, op.from, op.base)
+		if err == nil && op.strict && op.isForeign(r) {
+			err = rename(op.from, op.to, op.base, unix.RENAME_NOREPLACE)
+		}
+		return err
 	}
-	return rename(op.to, op.from, op.base, unix.RENAME_EXCHANGE)
+	err := rename(op.to, op.from, op.base, unix.RENAME_EXCHANGE)
+	if err == nil && op.strict && op.isForeign(r) {
+		err = rename(op.to, op.from, op.base, unix.RENAME_EXCHANGE)
+	}
+	return err
+}
+
+// isAt reports whether what was renamed has its name in a directory.
+func (op *renameOp) isAt(r resolver, dir int) (bool, error) {
+	var now unix.Stat_t
+	err := r.stat(dir, op.base, &now)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil && isSame(&now, &op.renamed), err
+}
+
+// isForeign reports whether what was just renamed back was written by another process while it was
+// at the destination. The time tells: a failing disk changes the content and not the time.
+func (op *renameOp) isForeign(r resolver) bool {
+	var now unix.Stat_t
+	if err := r.stat(op.from, op.base, &now); err != nil || !isSame(&now, &op.renamed) {
+		return true
+	}
+	return !op.dir && (now.Mtim != op.renamed.Mtim || now.Size != op.renamed.Size ||
+		r.checkNoWriter(op.name, op.from, op.base) != nil)
 }
 
 func rename(from, to int, base string, flags uint) error {

@@ -14,6 +14,11 @@
 //	          syncfs; remove the journal       then the root is unlocked
 //	sweep     remove the staging directory, with the replaced files
 //
+// With expectations, each name must have what the caller expects, and files can be removed: they
+// are renamed into the staging directory. What a rename has replaced or removed is compared once
+// more there, where no other process changes it, and another content rolls all renames back.
+// Directories are removed last, once they are empty.
+//
 // A process that dies leaves a staging directory without a lock. [Recover] completes those with a
 // complete journal and removes the others. Every commit starts with it.
 //

@@ -215,7 +215,7 @@ func TestChangeBetweenPlanAndRename(t *testing.T) {
 					file("d/replaced", "new"), file("d/e/x", "new"), file("created", "new"))),
 				p.plan(t.Context(), m))
 			if err == nil {
-				err = p.staging.commitJournal(t.Context(), p.items)
+				err = p.staging.commitJournal(t.Context(), p.journal())
 			}
 			if err != nil {
 				t.Fatal(err)

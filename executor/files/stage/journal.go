@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -24,6 +25,8 @@ import (
 //
 //	header, stamp, { kind, name, for files: size, SHA-256 } ..., SHA-256 of all before
 //
+// Records of what is expected before the commit, and then of what it removes, follow those of the
+// tree.
 // Integers are uvarints, and a name follows its length. A journal that is truncated or modified is
 // invalid.
 const (
@@ -36,11 +39,40 @@ const (
 	kindNewDir      byte = 'n'
 	kindFile        byte = 'f'
 	kindExec        byte = 'x'
+
+	kindExpectAbsent byte = 'A'
+	kindExpectDir    byte = 'D'
+	kindExpectFile   byte = 'F' // followed by the SHA-256
+	kindRemoved      byte = 'R'
 )
 
 type journal struct {
-	stamp time.Time // of the commit; incomplete commits are completed in this order
-	items []*item
+	stamp    time.Time // of the commit; incomplete commits are completed in this order
+	items    []*item
+	expected []expectedName
+	removed  []string
+}
+
+type expectedName struct {
+	name string
+	expectation
+}
+
+// journal returns the journal of a planned commit.
+func (t *transaction) journal() journal {
+	j := journal{stamp: time.Now()}
+	for _, it := range t.items {
+		if it.dir || it.staged {
+			j.items = append(j.items, it)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.expected)) {
+		j.expected = append(j.expected, expectedName{name, t.expected[name]})
+	}
+	for _, r := range t.removals {
+		j.removed = append(j.removed, r.name)
+	}
+	return j
 }
 
 var errBadJournal = errors.New("invalid journal")
@@ -48,12 +80,20 @@ var errBadJournal = errors.New("invalid journal")
 func (j journal) encode() ([]byte, error) {
 	b := binary.AppendUvarint([]byte(journalHeader), uint64(j.stamp.UnixNano()))
 	for _, it := range j.items {
-		b = append(b, it.journalKind())
-		b = append(binary.AppendUvarint(b, uint64(len(it.name))), it.name...)
+		b = appendRecord(b, it.journalKind(), it.name)
 		if !it.dir {
 			b = binary.AppendUvarint(b, uint64(it.size)) //nolint:gosec // not negative
 			b = append(b, it.sum[:]...)
 		}
+	}
+	for _, e := range j.expected {
+		b = appendRecord(b, e.journalKind(), e.name)
+		if e.kind == regular {
+			b = append(b, e.sum[:]...)
+		}
+	}
+	for _, name := range j.removed {
+		b = appendRecord(b, kindRemoved, name)
 	}
 	sum := sha256.Sum256(b)
 	if b = append(b, sum[:]...); len(b) > maxJournal {
@@ -62,6 +102,21 @@ func (j journal) encode() ([]byte, error) {
 			WithHint("write the tree in parts")
 	}
 	return b, nil
+}
+
+func appendRecord(b []byte, kind byte, name string) []byte {
+	return append(binary.AppendUvarint(append(b, kind), uint64(len(name))), name...)
+}
+
+func (e expectation) journalKind() byte {
+	switch e.kind {
+	case regular:
+		return kindExpectFile
+	case directory:
+		return kindExpectDir
+	default:
+		return kindExpectAbsent
+	}
 }
 
 func (it *item) journalKind() byte {
@@ -88,7 +143,7 @@ func decodeJournal(b []byte) (journal, error) {
 	d := &decoder{rest: body[len(journalHeader):]}
 	j := journal{stamp: time.Unix(0, int64(d.number()))} //nolint:gosec // any order is valid
 	for d.err == nil && len(d.rest) > 0 {
-		j.items = append(j.items, d.item())
+		d.record(&j)
 	}
 	return j, d.err
 }
@@ -120,10 +175,32 @@ func (d *decoder) bytes(n uint64) []byte {
 	return b
 }
 
-func (d *decoder) item() *item {
+// record appends one record to a journal.
+func (d *decoder) record(j *journal) {
 	kind := d.rest[0]
 	d.rest = d.rest[1:]
-	it := &item{name: string(d.bytes(d.number())), mode: fileMode}
+	name := string(d.bytes(d.number()))
+	if err := checkName(name); err != nil && d.err == nil {
+		d.err = err
+	}
+	switch kind {
+	case kindRemoved:
+		j.removed = append(j.removed, name)
+	case kindExpectAbsent:
+		j.expected = append(j.expected, expectedName{name: name})
+	case kindExpectDir:
+		j.expected = append(j.expected, expectedName{name, expectation{kind: directory}})
+	case kindExpectFile:
+		e := expectation{kind: regular}
+		copy(e.sum[:], d.bytes(sha256.Size))
+		j.expected = append(j.expected, expectedName{name, e})
+	default:
+		j.items = append(j.items, d.item(kind, name))
+	}
+}
+
+func (d *decoder) item(kind byte, name string) *item {
+	it := &item{name: name, mode: fileMode}
 	switch kind {
 	case kindExistingDir:
 		it.dir, it.mode, it.existing.kind = true, dirMode, directory
@@ -134,9 +211,6 @@ func (d *decoder) item() *item {
 	case kindFile:
 	default:
 		d.err = errBadJournal
-	}
-	if err := checkName(it.name); err != nil && d.err == nil {
-		d.err = err
 	}
 	if !it.dir {
 		it.size = int64(d.number() & (1<<63 - 1))
@@ -255,6 +329,11 @@ func (s staleDir) resolve(ctx context.Context, how dray.WriteTreeOptions) error 
 	s.keep = true
 	err := s.complete(ctx, how)
 	s.keep = err != nil
+	if dray.CodeOf(err) == dray.CodeConflict {
+		err = dray.Errorf(dray.CodeConflict, "complete an interrupted write: %w", err).
+			WithHint("give the file the content that it had, and the next start or write completes it; or "+
+				"remove the directory %s to keep all files as they are", s.name)
+	}
 	return err
 }
 
@@ -264,9 +343,20 @@ func (s staleDir) complete(ctx context.Context, how dray.WriteTreeOptions) error
 		return opError("open", s.name, err)
 	}
 	t := newTransaction(s.root, how)
-	t.staging = s.stagingDir
+	t.staging, t.recovering, t.done = s.stagingDir, true, map[string]*item{}
 	defer t.destDirs.close()
 	t.byName[""] = &item{dir: true, existing: fileState{kind: directory}}
+	if len(s.journal.expected) > 0 {
+		t.expected, t.removed = map[string]expectation{}, map[string]*removal{}
+	}
+	for _, e := range s.journal.expected {
+		t.expected[e.name] = e.expectation
+	}
+	for _, name := range s.journal.removed {
+		if err := t.remove(name); err != nil {
+			return err
+		}
+	}
 	for _, it := range s.journal.items {
 		if err := t.resumeItem(ctx, it); err != nil {
 			return opError("inspect", it.name, err)
@@ -277,9 +367,13 @@ func (s staleDir) complete(ctx context.Context, how dray.WriteTreeOptions) error
 	if err := t.plan(ctx, set); err != nil {
 		return err
 	}
-	if _, err := set.apply(); err != nil {
+	if done, err := set.apply(); err != nil {
+		if set.strict {
+			err = errors.Join(err, set.undo(done))
+		}
 		return err
 	}
+	set.removeEmptied()
 	return opError("sync", ".", syncfs(s.root))
 }
 
@@ -313,6 +407,32 @@ func (t *transaction) resumeItem(ctx context.Context, it *item) error {
 		now.stat.Size == it.size {
 		it.staged = true
 		t.byName[it.name], t.items = it, append(t.items, it)
+		return nil
 	}
-	return nil
+	t.done[it.name] = it
+	return t.giveBack(ctx, it, dir, &now)
+}
+
+// giveBack checks what an interrupted commit replaced by an item, in case that it died before it
+// did. It exchanges both again if that was not expected, unless the destination was changed since.
+func (t *transaction) giveBack(ctx context.Context, it *item, dir int, was *fileState) error {
+	want := t.expected[it.name]
+	if want.kind == absent || was.kind == absent {
+		return nil
+	}
+	changed := want.check(it.name, was)
+	if changed == nil {
+		return nil
+	}
+	above, base := split(it.name)
+	to, err := t.destDirs.get(above)
+	if err != nil {
+		return errors.Join(changed, err)
+	}
+	now, err := t.inspect(ctx, to, base, nil, t.compare)
+	if err == nil && (it.dir && now.kind == directory ||
+		!it.dir && now.kind == regular && now.sum == it.sum) {
+		err = rename(dir, to, base, unix.RENAME_EXCHANGE)
+	}
+	return errors.Join(changed, err)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +31,7 @@ func interrupt(t *testing.T, dir string, moved int, list ...made) bool {
 	err := errors.Join(p.receive(t.Context(), treeOf(list...)), p.plan(t.Context(), m))
 	p.staging.keep = true
 	if err == nil && moved >= 0 {
-		err = p.staging.commitJournal(t.Context(), p.items)
+		err = p.staging.commitJournal(t.Context(), p.journal())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -256,7 +257,11 @@ func FuzzJournal(f *testing.F) {
 		{name: "d", dir: true},
 		{name: "d/x", size: 7, mode: fileMode},
 		{name: "y", mode: executableMode},
-	}}.encode()
+	}, expected: []expectedName{
+		{"d", expectation{kind: directory}},
+		{"y", expectation{}},
+		{"z", expectation{regular, digest{1}}},
+	}, removed: []string{"z"}}.encode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -275,11 +280,17 @@ func FuzzJournal(f *testing.F) {
 				t.Errorf("got %+v", it)
 			}
 		}
+		for _, name := range j.removed {
+			if checkName(name) != nil {
+				t.Errorf("it removes %q", name)
+			}
+		}
 		again, err := j.encode()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if k, err := decodeJournal(again); err != nil || len(k.items) != len(j.items) ||
+			!slices.Equal(k.expected, j.expected) || !slices.Equal(k.removed, j.removed) ||
 			!k.stamp.Equal(j.stamp) {
 			t.Errorf("got %+v, %v, want %+v", k, err, j)
 		}
@@ -330,7 +341,7 @@ func TestRecoverRefusesRepositories(t *testing.T) {
 	err := errors.Join(interrupted.receive(t.Context(), treeOf(file("b/HEAD", "ref: refs/heads/main"))),
 		interrupted.plan(t.Context(), set))
 	if err == nil {
-		err = interrupted.staging.commitJournal(t.Context(), interrupted.items)
+		err = interrupted.staging.commitJournal(t.Context(), interrupted.journal())
 	}
 	if err != nil {
 		t.Fatal(err)

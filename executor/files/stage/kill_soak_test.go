@@ -25,17 +25,17 @@ const writerProcess = "place-until-killed"
 
 // maybeRunWriter runs the writer and exits if the arguments ask for it.
 func maybeRunWriter() {
-	if len(os.Args) < 4 || os.Args[1] != writerProcess {
+	if len(os.Args) < 5 || os.Args[1] != writerProcess {
 		return
 	}
-	if err := runWriterProcess(os.Args[2], os.Args[3]); err != nil {
+	if err := runWriterProcess(os.Args[2], os.Args[3], os.Args[4] == "strict"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func runWriterProcess(dir, from string) error {
+func runWriterProcess(dir, from string, strict bool) error {
 	root, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -49,10 +49,51 @@ func runWriterProcess(dir, from string) error {
 		if _, err = fmt.Println(version); err != nil { // the parent went
 			return err
 		}
-		_, err = WriteTree(context.Background(), root, treeOf(versioned(version)...),
-			dray.WriteTreeOptions{})
+		list, how := versioned(version), dray.WriteTreeOptions{}
+		if strict {
+			list, how = strictVersion(version)
+		}
+		_, err = WriteTree(context.Background(), root, treeOf(list...), how)
 	}
 	return err
+}
+
+// strictVersion returns a tree that expects and removes the files of the last version: its own
+// directory, and "flip", which is a file in even versions and a directory in odd ones.
+func strictVersion(version int) (list []made, how dray.WriteTreeOptions) {
+	how.Expect = map[string]string{}
+	before := map[string]string{}
+	for _, m := range withFlip(version - 1) {
+		if before[m.name] = sum(m.content); m.dir {
+			before[m.name] = dray.ExpectDirectory
+		}
+	}
+	list = withFlip(version)
+	for _, m := range list {
+		how.Expect[m.name] = before[m.name]
+		delete(before, m.name)
+	}
+	before[fmt.Sprint("own/", version-1)] = dray.ExpectDirectory
+	before["flip"] = how.Expect["flip"] // it is removed too
+	for name, expected := range before {
+		how.Expect[name] = expected
+		how.Remove = append(how.Remove, name)
+	}
+	return list, how
+}
+
+func withFlip(version int) []made {
+	if version%2 == 0 {
+		return append(versioned(version), file("flip", "flip"))
+	}
+	list := append(versioned(version), mkdir("flip"))
+	for i := range 20 {
+		list = append(list, file(fmt.Sprint("flip/", i%4, "/", i), fmt.Sprintf("%08d\n", version)))
+	}
+	for i := range 4 {
+		list = append(list, mkdir(fmt.Sprint("flip/", i)))
+	}
+	return list
 }
 
 // versioned returns a tree whose files contain its version. Each version replaces the files of the
@@ -67,9 +108,9 @@ func versioned(version int) []made {
 
 // killDuringWrite starts a writer and kills it at a random moment of a commit, or of all its work.
 // It returns the version that was being written.
-func killDuringWrite(t *testing.T, r *rand.Rand, dir string, from int) int {
+func killDuringWrite(t *testing.T, r *rand.Rand, dir, mode string, from int) int {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], writerProcess, dir, strconv.Itoa(from))
+	cmd := exec.Command(os.Args[0], writerProcess, dir, strconv.Itoa(from), mode)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -142,7 +183,8 @@ var killPage = soakreport.Page{
 had written its journal. Then the write was recovered; some of these recoveries were killed too and
 followed by another (*recoveries killed*). *New* counts the times when every file was of the tree
 that was being written, *old* when every file was of the tree before, *left* the staging
-directories that remained.`,
+directories that remained. Trees *with removals* expect each file of the tree before, remove some of
+them, and put a directory in the place of a file and the reverse.`,
 	Target: "every file is of one tree, which is the new one if the journal was complete; nothing " +
 		"is left",
 	Columns: []string{
@@ -163,18 +205,25 @@ func (c *killCount) cells() []soakreport.Cell {
 
 // A process that is killed at any moment leaves the old or the new tree after the next recovery,
 // which may be killed too. The tree is the new one if its journal was complete. Nothing else is
-// left (SY-06).
+// left (SY-06). The same holds for commits with removals (PY-10).
 func TestSoakKill(t *testing.T) {
 	r := soakreport.Rand(t)
-	for where, dir := range map[string]string{"memory": scratch(t), "disk": t.TempDir()} {
+	for where, dir := range map[string]string{
+		"memory": scratch(t), "disk": t.TempDir(),
+		"memory, with removals": scratch(t), "disk, with removals": t.TempDir(),
+	} {
 		t.Run(where, func(t *testing.T) {
 			var count killCount
 			killPage.Row(t, []string{where}, count.cells)
-			mustWrite(t, dir, versioned(0)...)
+			mode, first := "plain", versioned(0)
+			if strings.Contains(where, "removals") {
+				mode, first = "strict", withFlip(0)
+			}
+			mustWrite(t, dir, first...)
 			version := 0
 			rounds := soakreport.Count(100, 10)
 			for count.kills < rounds || count.journals == 0 && count.kills < 10*rounds {
-				version = count.killOnce(t, r, dir, version)
+				version = count.killOnce(t, r, dir, mode, version)
 				if t.Failed() {
 					return
 				}
@@ -188,9 +237,9 @@ func TestSoakKill(t *testing.T) {
 
 // killOnce kills a writer that starts with the version after from, recovers, and returns the
 // version that is there then.
-func (c *killCount) killOnce(t *testing.T, r *rand.Rand, dir string, from int) int {
+func (c *killCount) killOnce(t *testing.T, r *rand.Rand, dir, mode string, from int) int {
 	t.Helper()
-	last := killDuringWrite(t, r, dir, from+1)
+	last := killDuringWrite(t, r, dir, mode, from+1)
 	c.kills++
 	journals := validJournals(t, dir)
 	c.journals += journals
@@ -205,6 +254,9 @@ func (c *killCount) killOnce(t *testing.T, r *rand.Rand, dir string, from int) i
 	}
 	c.left += len(left)
 	now := versionIn(t, dir)
+	if mode == "strict" {
+		checkRemovals(t, dir, now)
+	}
 	if now != last && now != last-1 || journals > 0 && now != last {
 		t.Fatalf("killed while version %d was written, with %d complete journals: version %d is there",
 			last, journals, now)
@@ -217,9 +269,19 @@ func (c *killCount) killOnce(t *testing.T, r *rand.Rand, dir string, from int) i
 	return now
 }
 
+// checkRemovals fails unless all that a version removes is gone.
+func checkRemovals(t *testing.T, dir string, version int) {
+	t.Helper()
+	own := sh(t, dir, "ls own")
+	info, err := os.Lstat(dir + "/flip")
+	if err != nil || info.IsDir() != (version%2 == 1) || own != fmt.Sprintln(version) {
+		t.Fatalf("version %d has %v, %v, and its own directories are %q", version, info, err, own)
+	}
+}
+
 func killedRecovery(t *testing.T, r *rand.Rand, dir string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], writerProcess, dir, "recover")
+	cmd := exec.Command(os.Args[0], writerProcess, dir, "recover", "")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -238,6 +300,9 @@ func versionIn(t *testing.T, dir string) int {
 			return err
 		}
 		name := strings.TrimPrefix(path, dir+"/")
+		if name == "flip" {
+			return nil
+		}
 		b, err := os.ReadFile(path)
 		if err != nil || len(b) < 9 {
 			return errors.Join(err, fmt.Errorf("%s has %d bytes", name, len(b)))

@@ -73,7 +73,7 @@ func (t *transaction) hasName(dest *dirCache, dir *item, written map[string]bool
 		if dir.name != "" {
 			full = dir.name + "/" + name
 		}
-		if written[Fold(full)] || dir.existing.kind != directory {
+		if written[Fold(full)] || dir.existing.kind != directory || t.removed[full] != nil {
 			return written[Fold(full)], nil
 		}
 		fd, err := dest.get(dir.name)

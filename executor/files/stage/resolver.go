@@ -82,8 +82,10 @@ func (r resolver) stat(dir int, name string, st *unix.Stat_t) error {
 func (r resolver) isAt(parent int, base string, dir int) (bool, error) {
 	var one, two unix.Stat_t
 	err := errors.Join(linux.Stat(dir, &one), r.stat(parent, base, &two))
-	return one.Dev == two.Dev && one.Ino == two.Ino, err
+	return isSame(&one, &two), err
 }
+
+func isSame(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 
 func isDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
@@ -221,9 +223,13 @@ func (c *dirCache) get(name string) (int, error) {
 	return fd, nil
 }
 
-// verifyUnmoved fails if a held directory is not at its name any more.
-func (c *dirCache) verifyUnmoved() error {
+// verifyUnmoved fails if a held directory is not at its name any more, except those that the commit
+// itself has replaced.
+func (c *dirCache) verifyUnmoved(replaced map[string]bool) error {
 	for name, fd := range c.open {
+		if replaced[name] {
+			continue
+		}
 		above, base := split(name)
 		parent, err := c.get(above)
 		if err != nil {

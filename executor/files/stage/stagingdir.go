@@ -21,6 +21,7 @@ const Prefix = ".dray-stage-"
 // The content of a staging directory.
 const (
 	treeName    = "tree"
+	removedName = "removed" // the removed files, by their position in the journal
 	journalName = "journal"
 )
 
@@ -31,6 +32,8 @@ type stagingDir struct {
 	name string
 	dir  int // has the lock
 	tree *dirCache
+	// removed is the directory of removed files, or 0 until it is needed.
+	removed int
 	// synced is false while something may not be on the disk.
 	synced bool
 	// keep is true if the directory must stay for a recovery.
@@ -190,6 +193,9 @@ func (s *stagingDir) close() {
 	if s.tree != nil {
 		s.tree.close()
 		linux.Close(s.tree.base)
+	}
+	if s.removed > 0 {
+		linux.Close(s.removed)
 	}
 	linux.Close(s.dir)
 }

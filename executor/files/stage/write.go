@@ -44,6 +44,9 @@ type item struct {
 // umask. They inherit neither set-id bits nor access lists. Directories of a name need no entry of
 // their own. The files are returned in the tree's order.
 //
+// With how.Expect and how.Remove files are compared and removed, see [dray.WriteTreeOptions]; the
+// deleted files follow those of the tree.
+//
 // WriteTree fails with path_invalid for names that lead out of the root or through symlinks or
 // mounts, or where a file would replace a directory or the reverse; with denied, disk_full,
 // limit_exceeded (open files), transfer_failed, or with the error of the tree. Only an error that
@@ -52,12 +55,15 @@ type item struct {
 func WriteTree(ctx context.Context, root *os.File, source dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
 	defer runtime.KeepAlive(root)
-	if how.Expect != nil || len(how.Remove) > 0 {
-		return nil, dray.Errorf(dray.CodeUnsupported, "a commit cannot remove files yet")
-	}
 	t := newTransaction(int(root.Fd()), how)
 	defer t.close()
-	err := t.receive(ctx, source)
+	err := t.setExpectations()
+	if err == nil {
+		err = t.receive(ctx, source)
+	}
+	if err == nil {
+		err = t.checkExpectations()
+	}
 	switch {
 	case err != nil:
 	case how.DryRun:
@@ -90,6 +96,14 @@ type transaction struct {
 	staging  *stagingDir // nil until something has to be staged
 	content  []byte      // a small file, or the pieces of a large one
 	compare  []byte      // for reading existing files
+	// expected is nil unless names have expectations. removals are in the order of the journal,
+	// removed has them by name.
+	expected map[string]expectation
+	removals []*removal
+	removed  map[string]*removal
+	// recovering is set while a journal is completed. done has the items that were renamed before.
+	recovering bool
+	done       map[string]*item
 }
 
 func newTransaction(root int, how dray.WriteTreeOptions) *transaction {
@@ -176,7 +190,7 @@ func (t *transaction) dirItem(name string) (*item, error) {
 			return nil, err
 		}
 	}
-	if it.existing.kind == absent && !t.how.DryRun {
+	if it.existing.kind != directory && !t.how.DryRun {
 		// It must not exist: a file system that ignores case would take it for another one of the tree.
 		if _, err := t.stagedDir(name, (*stagingDir).makeDir); err != nil {
 			return nil, err
@@ -187,6 +201,9 @@ func (t *transaction) dirItem(name string) (*item, error) {
 }
 
 func (t *transaction) statDir(name string) (kind, error) {
+	if t.isReplaced(name, regular) {
+		return regular, nil
+	}
 	_, err := t.destDirs.get(name)
 	switch {
 	case err == nil:
@@ -194,7 +211,7 @@ func (t *transaction) statDir(name string) (kind, error) {
 	case errors.Is(err, unix.ENOENT):
 		return absent, nil
 	default:
-		return absent, opError("open the directory", name, err)
+		return absent, opError("open the directory", name, t.asConflict(name, err))
 	}
 }
 
@@ -230,10 +247,10 @@ func (t *transaction) inspectDest(ctx context.Context, it *item, above, base str
 	if err == nil {
 		it.existing, err = t.inspect(ctx, dir, base, nil, t.compare)
 	}
-	if err == nil && it.existing.kind == directory {
+	if err == nil && it.existing.kind == directory && !t.isReplaced(it.name, directory) {
 		err = unix.EISDIR
 	}
-	return opError("inspect", it.name, err)
+	return opError("inspect", it.name, t.asConflict(it.name, err))
 }
 
 // checkNames checks what the names of the whole tree, and those that exist, become together.
@@ -276,13 +293,20 @@ func (t *transaction) manifest() []dray.WrittenFile {
 		switch {
 		case it.existing.unchanged(it):
 			written.Action = dray.FileUnchanged
-		case it.existing.kind == absent:
+		case it.existing.kind == absent, it.existing.kind == directory:
 			written.Action = dray.FileCreated
 		}
 		if it.existing.kind == regular {
 			written.SHA256Before = hex.EncodeToString(it.existing.sum[:])
 		}
 		list = append(list, written)
+	}
+	for _, r := range t.removals {
+		if r.want.kind == regular {
+			list = append(list, dray.WrittenFile{
+				Name: r.name, SHA256Before: hex.EncodeToString(r.want.sum[:]), Action: dray.FileDeleted,
+			})
+		}
 	}
 	return list
 }

@@ -25,7 +25,7 @@ func TestRollBackOfLostContent(t *testing.T) {
 			file("theirs", "new"), file("gone", "new"))),
 		p.plan(t.Context(), set))
 	if err == nil {
-		err = p.staging.commitJournal(t.Context(), p.items)
+		err = p.staging.commitJournal(t.Context(), p.journal())
 	}
 	if err != nil {
 		t.Fatal(err)
