@@ -148,7 +148,7 @@ func containerPayload(spec WorkerSpec) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	part := func(text []byte) { fmt.Fprintf(&b, "%8d%s", len(text), text) }
-	for _, name := range []string{"values", "core", "container"} {
+	for _, name := range []string{"values", "core", "threads", "container"} {
 		part([]byte(name))
 		part(source(name + ".py"))
 	}

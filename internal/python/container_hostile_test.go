@@ -90,6 +90,19 @@ func TestContainerLeftovers(t *testing.T) {
 		{"writing thread", "import threading, os, sys\no = sys.stdout\ndef f():\n  while True: o.write('leak'); o.flush()\nthreading.Thread(target=f, daemon=True).start()", "leak"},
 		{"thread without newline", "import threading, sys\ndef f():\n  while True: sys.stdout.write('l')\nthreading.Thread(target=f, daemon=True).start()\nprint('leak')", "leak"},
 		{"stderr of a thread", "import threading, sys\ndef f():\n  while True: print('leak', file=sys.stderr)\nthreading.Thread(target=f, daemon=True).start()\nprint('leak')", "leak"},
+		{"os.write", leaving("import os", "os.write(1, b'leak')"), "leak"},
+		{"os.writev", leaving("import os", "os.writev(2, [b'le', b'ak'])"), ""},
+		{"posix.write", leaving("import posix", "posix.write(1, b'leak')"), "leak"},
+		{"thread of a thread", leaving("", "t = threading.Thread(target=print, args=('leak',)); t.start(); t.join()"), "leak"},
+		{"_thread", leaving("import _thread, time", "_thread.start_new_thread(print, ('leak',)); time.sleep(0.001)"), "leak"},
+		{"pool of a thread", leaving("import concurrent.futures as c", "with c.ThreadPoolExecutor(2) as p: list(p.map(print, ['leak']))"), "leak"},
+		{"program of a thread", leaving("import subprocess", "subprocess.run(['echo', 'leak'])"), "leak"},
+		{"stderr of a program", leaving("import subprocess", "subprocess.run('echo leak >&2', shell=True)"), ""},
+		{"program with stdout", leaving("import subprocess, sys", "subprocess.run(['echo', 'leak'], stdout=sys.stdout, stderr=subprocess.STDOUT)"), "leak"},
+		{"os.system", leaving("import os", "os.system('echo leak; echo leak >&2')"), "leak"},
+		{"os.popen", leaving("import os", "os.popen('echo leak >&2').read()"), ""},
+		{"os.posix_spawn", leaving("import os", "os.waitpid(os.posix_spawn('/bin/echo', ['echo', 'leak'], {}), 0)"), "leak"},
+		{"os.fork", leaving("import os", "p = os.fork()\n    if not p:\n      os.write(1, b'leak'); os.write(2, b'leak'); os._exit(0)\n    os.waitpid(p, 0)"), "leak"},
 		{"child", "import subprocess\np = subprocess.Popen('while :; do echo leak; done', shell=True)\nimport time; time.sleep(0.05)", "leak"},
 		{"child with stderr", "import subprocess\np = subprocess.Popen('echo leak; while :; do echo leak >&2; done', shell=True)\nimport time; time.sleep(0.05)", "leak"},
 		{"forked child", "import os\nif not os.fork():\n  while True: os.write(1, b'leak')\nimport time; time.sleep(0.05)", "leak"},
@@ -113,6 +126,53 @@ func TestContainerLeftovers(t *testing.T) {
 				t.Errorf("survivors: %+v, %v", exit, err)
 			}
 		})
+	}
+}
+
+// leaving is code that leaves a thread which runs a statement again and again.
+func leaving(imports, statement string) string {
+	return imports + "\nimport threading\ndef f():\n  while True:\n    " + statement +
+		"\nthreading.Thread(target=f, daemon=True).start()\nimport time; time.sleep(0.1)"
+}
+
+// Threads of a request have its streams, and so have the threads and processes that they start.
+// Threads of an earlier request have what they write themselves (PY-28).
+func TestContainerThreads(t *testing.T) {
+	w := newHostHarness(t).Start(t, nil)
+	w.Code(t, "import concurrent.futures, os, subprocess, threading, time\n"+
+		"pool = concurrent.futures.ThreadPoolExecutor(1)\npool.submit(int).result()")
+	const work = `
+def work():
+    print('print')
+    os.write(1, b'write\n')
+    os.writev(1, [b'wri', b'tev\n'])
+    subprocess.run(['echo', 'run'])
+    os.system('echo system')
+    os.waitpid(os.posix_spawn('/bin/echo', ['echo', 'spawn'], {}), 0)
+    p = os.fork()
+    if not p:
+        os.write(1, b'fork\n')
+        os._exit(0)
+    os.waitpid(p, 0)
+    t = threading.Thread(target=print, args=('thread',)); t.start(); t.join()
+`
+	const printed = "print\nwrite\nwritev\nrun\nsystem\nspawn\nfork\nthread\n"
+	got := w.Code(t, work+"t = threading.Thread(target=work); t.start(); t.join()")
+	if got.Stdout != printed || got.Stderr != "" {
+		t.Errorf("a thread: %s", got.Describe())
+	}
+	if got := w.Code(t, work+"work()"); got.Stdout != printed {
+		t.Errorf("the main thread: %s", got.Describe())
+	}
+	got = w.Code(t, "pool.submit(work).result()\n"+
+		"pool.submit(subprocess.run, ['echo', 'own'], capture_output=True).result().stdout.decode(), "+
+		"pool.submit(os.system, 'exit 3').result(), pool.submit(os.write, 1, b'abc').result(), "+
+		"pool.submit(os.writev, 2, [b'a', b'bc']).result()")
+	if string(got.Value) != `["own\n",768,3,3]` || got.Stdout != "" || got.Stderr != "" {
+		t.Errorf("a thread of an earlier request: %s", got.Describe())
+	}
+	if got := w.Value(t, "import pickle\npickle.loads(pickle.dumps(os.write)) is os.write"); got != "true" {
+		t.Errorf("os.write cannot be pickled: %s", got)
 	}
 }
 

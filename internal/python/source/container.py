@@ -31,6 +31,7 @@ import sys
 import time
 
 import _dray_core
+import _dray_threads
 
 BODY = 1 << 20  # bytes of a frame's body
 MAX_REPLY = 10 << 20
@@ -514,16 +515,11 @@ def end_by_signal(number):
 class Bytes(io.BufferedWriter):
     """The bytes of stdout or stderr. The objects stay for all requests, because logging keeps them."""
 
-    stale = ()  # native ids of threads of earlier requests that still run
-    # A thread holds the lock from the question whether it is stale to the end of its write. So no
-    # write that began before a request ends in it.
-    lock = _thread.RLock()
-
     def write(self, data):
         if not _thread._count():
             return super().write(data)
-        with Bytes.lock:
-            if _thread.get_native_id() in Bytes.stale:
+        with _dray_threads.lock:
+            if _dray_threads.is_stale():
                 return len(data)
             return super().write(data)
 
@@ -537,8 +533,8 @@ class Text(io.TextIOWrapper):
     def write(self, text):
         if not _thread._count():
             return super().write(text)
-        with Bytes.lock:
-            if _thread.get_native_id() in Bytes.stale:
+        with _dray_threads.lock:
+            if _dray_threads.is_stale():
                 return len(text)
             return super().write(text)
 
@@ -561,6 +557,7 @@ class Worker:
         signal.signal(signal.SIGINT, ignore)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.register_at_fork(after_in_child=self.forget)
+        _dray_threads.install(null)
         self.limits = None  # while user code runs, and while it does not
         if memory:
             self.limits = (memory, memory + RESERVE), (memory + RESERVE, memory + RESERVE)
@@ -572,7 +569,7 @@ class Worker:
         sys.stdin = sys.__stdin__ = None
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr = self.stdout, self.stderr
         extend_path()
-        for name in ("_dray_core", "_dray_values", "_dray_container"):
+        for name in ("_dray_core", "_dray_values", "_dray_threads", "_dray_container"):
             sys.modules.pop(name, None)
 
     def run(self):
@@ -614,8 +611,8 @@ class Worker:
     def attach(self, fds):
         """Makes the pipes of a request descriptors 0, 1 and 2."""
         self.begun = False
-        with Bytes.lock:
-            Bytes.stale = stale_threads()
+        with _dray_threads.lock:
+            _dray_threads.begin()
             for stream in (self.stdout, self.stderr):
                 try:
                     stream.flush()  # to /dev/null: a thread has written it between two requests
@@ -640,7 +637,6 @@ class Worker:
     def forget(self):
         """Is called in a process that user code has forked."""
         self.sock.close()
-        Bytes.lock = _thread.RLock()  # a thread that the process does not have may hold it
 
     # What core needs.
 
@@ -675,18 +671,6 @@ class Worker:
 
 def ignore(number, frame):
     """Handles SIGINT while no user code runs."""
-
-
-def stale_threads():
-    """Returns the native ids of the threads of earlier requests."""
-    if not _thread._count():
-        return ()
-    own = _thread.get_native_id()
-    try:
-        return {int(name) for name in os.listdir("/proc/self/task")} - {own}
-    except OSError:
-        threads = sys.modules["threading"].enumerate() if "threading" in sys.modules else ()
-        return {thread.native_id for thread in threads} - {own}
 
 
 def end_of_fork(reply):
