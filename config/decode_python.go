@@ -56,7 +56,8 @@ type Pyodide struct {
 	// default folder, and the Deno in it.
 	Assets, Deno string
 	Resident     int
-	Preload      []string
+	// Preload are packages of the asset folder that each process imports before it is ready.
+	Preload []string
 }
 
 // PythonPrepare configures the operation prepare.
@@ -64,6 +65,22 @@ type PythonPrepare struct {
 	SourceBuilds bool
 	// Index is the address of a package index; empty is the default of uv.
 	Index string
+}
+
+// packagePattern is the name of a Python package: PyPA's "Name format".
+const packagePattern = `^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+
+var packageNames = regexp.MustCompile(packagePattern)
+
+// packageName returns the name of a Python package. Whether there is one is known when a session
+// starts.
+func (d *decoder) packageName(v value) string {
+	s, ok := d.lineText(v)
+	if ok && !packageNames.MatchString(s) {
+		return d.refuse(v, "is not the name of a package",
+			"write only the name, for instance openpyxl, without a version")
+	}
+	return s
 }
 
 // maxResident is the maximum of Python.Resident and Pyodide.Resident.

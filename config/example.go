@@ -43,6 +43,7 @@ var exampleValues = map[string]string{
 	"python.permissions.env":     "[LANG]",
 	"python.pyodide.assets":      "/opt/dray/pyodide",
 	"python.pyodide.deno":        "/opt/deno/deno",
+	"python.pyodide.preload":     "[openpyxl]",
 	"python.prepare.index":       "https://pypi.example.com/simple",
 	"routing.override":           "tools",
 	"routing.fallback":           "host",

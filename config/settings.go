@@ -125,6 +125,7 @@ var (
 	addressKind      = kindOf(pattern(addressPattern), (*decoder).engineHost)
 	variableKind     = kindOf(pattern(`^[^=\x00-\x1f\x7f]+$`), (*decoder).variableName)
 	hostKind         = kindOf(pattern(permittedHostPattern), (*decoder).permittedHost)
+	packageKind      = kindOf(pattern(packagePattern), (*decoder).packageName)
 	labelKind        = kindOf(pattern(`^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]*$`), (*decoder).label)
 	nameKind         = kindOf(pattern(namePattern), (*decoder).containerRef)
 	targetKind       = kindOf(pathPattern(targetPattern), (*decoder).routingTarget)

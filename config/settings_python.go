@@ -1,10 +1,8 @@
 package config
 
-import "slices"
-
-// pythonSettings returns the keys of Python sessions. Those in pendingPython have no kind.
+// pythonSettings returns the keys of Python sessions.
 func pythonSettings() settingDefs {
-	all := settingDefs{
+	return settingDefs{
 		{
 			"python.runtime", pythonRuntimeKind, "container",
 			"runtime of calls that name none: `container`, with its python3; `pyodide`, in a sandbox on " +
@@ -56,7 +54,10 @@ func pythonSettings() settingDefs {
 			"python.pyodide.resident", countKind(1, maxResident), "8",
 			"maximum number of sessions with a process of Pyodide",
 		},
-		{"python.pyodide.preload", listKind(lineKind), "", "packages that are loaded in advance"},
+		{
+			"python.pyodide.preload", listKind(packageKind), "",
+			"packages of the asset folder that each process of Pyodide imports before it is ready",
+		},
 		{
 			"python.prepare.source_builds", booleanKind, "false",
 			"`prepare` may build packages from source, which runs their code",
@@ -66,13 +67,4 @@ func pythonSettings() settingDefs {
 			"package index of `prepare`: an http, https or file URL; default https://pypi.org/simple",
 		},
 	}
-	for i, s := range all {
-		if slices.Contains(pendingPython, s.key) {
-			all[i] = settingDef{key: s.key}
-		}
-	}
-	return all
 }
-
-// pendingPython has the keys that have no effect yet, so they are refused by name.
-var pendingPython = []string{"python.pyodide.preload"}

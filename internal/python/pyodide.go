@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,8 +18,10 @@ import (
 )
 
 const (
-	// pyodideHello bounds the wait for the hello of Deno.
-	pyodideHello = 30 * time.Second
+	// pyodideHello bounds the wait for the hello of Deno, and preloadTimeout the wait for the import
+	// of the packages that are loaded before it.
+	pyodideHello   = 30 * time.Second
+	preloadTimeout = 2 * time.Minute
 	// denoMemory is the resident memory in bytes that Deno and Pyodide need besides that of Python.
 	// denoData is their private writable memory, most of which is never touched.
 	denoMemory = 128 << 20
@@ -36,6 +39,8 @@ type PyodideConfig struct {
 	// Dir is a private directory for the runner, the memory snapshot and what workers need while they
 	// live. It belongs to this daemon alone.
 	Dir string
+	// Preload are packages of the asset folder that each worker imports before it is ready.
+	Preload []string
 	// Log receives the stderr of workers. Nil is none.
 	Log *zap.Logger
 
@@ -72,6 +77,9 @@ func (p *Pyodide) Start(ctx context.Context, spec WorkerSpec) (Worker, error) {
 	started := time.Now()
 	found, err := p.cfg.Assets(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := CheckPreload(p.cfg.Preload, found.Packages); err != nil {
 		return nil, err
 	}
 	folder, err := p.snapshot.open(ctx, found, func(ctx context.Context, dir string) error {
@@ -132,14 +140,18 @@ func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder s
 	}
 	w, err := p.launch(ctx, work, runnerOptions{
 		Mode: "run", Snapshot: true, Generation: spec.Generation,
-		Memory: pythonMemory(spec.Memory), Lockdown: !p.cfg.unlocked,
+		Memory: pythonMemory(spec.Memory), Lockdown: !p.cfg.unlocked, Preload: p.cfg.Preload,
 	})
 	if err != nil {
 		work.remove()
 		return nil, err
 	}
 	w.permissions = spec.Permissions
-	ctx, cancel := context.WithTimeoutCause(ctx, pyodideHello, errNoPyodideHello)
+	timeout := pyodideHello
+	if len(p.cfg.Preload) > 0 {
+		timeout += preloadTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoPyodideHello)
 	defer cancel()
 	if w.hello, err = w.conn.hello(ctx); err != nil {
 		w.Kill()
@@ -152,7 +164,7 @@ func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder s
 	return w, nil
 }
 
-var errNoPyodideHello = errors.New("it was not ready in " + pyodideHello.String())
+var errNoPyodideHello = errors.New("it was not ready in time")
 
 func (p *Pyodide) launch(ctx context.Context, work *workDir, opts runnerOptions,
 ) (*pyodideWorker, error) {
@@ -180,6 +192,10 @@ func (p *Pyodide) launch(ctx context.Context, work *workDir, opts runnerOptions,
 func (w *pyodideWorker) helloError(err error) error {
 	if w.err != nil {
 		return w.err
+	}
+	if text := w.stderr.String(); strings.Contains(text, preloadKey+": ") {
+		return dray.Errorf(dray.CodeHelperMissing, "%s", strings.TrimSpace(text)).
+			WithHint("correct %s, or the wheels: `dray python fetch --from DIR`", preloadKey)
 	}
 	if errors.Is(err, errWorkerEnded) {
 		err = fmt.Errorf("it ended (%s): %q", describeExit(w.exit), w.stderr.String())

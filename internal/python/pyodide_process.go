@@ -65,14 +65,15 @@ func (w *workDir) remove() {
 
 // runnerOptions are those of source/pyodide.js. Paths are relative to the working directory.
 type runnerOptions struct {
-	Mode       string `json:"mode"`
-	Pyodide    string `json:"pyodide"`
-	Folder     string `json:"folder"`
-	Interrupts string `json:"interrupts"`
-	Snapshot   bool   `json:"snapshot"`
-	Generation uint32 `json:"generation"`
-	Memory     int64  `json:"memory"`
-	Lockdown   bool   `json:"lockdown"`
+	Mode       string   `json:"mode"`
+	Pyodide    string   `json:"pyodide"`
+	Folder     string   `json:"folder"`
+	Interrupts string   `json:"interrupts"`
+	Snapshot   bool     `json:"snapshot"`
+	Generation uint32   `json:"generation"`
+	Memory     int64    `json:"memory"`
+	Lockdown   bool     `json:"lockdown"`
+	Preload    []string `json:"preload"`
 }
 
 // spec returns the process that runs the runner. It has two variables. DENO_DIR is a path that

@@ -31,9 +31,9 @@ const (
 )
 
 // snapshotFolder makes and verifies the folder that workers start from: the runner, the Python
-// sources and the memory snapshot. Its name is a digest of the assets and of the sources, so
-// another release never uses it. It is verified as the assets are, before each start, and made anew
-// if a file differs.
+// sources, the index of the packages and the memory snapshot. Its name is a digest of the assets
+// and of the sources, so another release never uses it. It is verified as the assets are, before
+// each start, and made anew if a file differs.
 //
 // The sources must be those of this program. The snapshot must have the checksum that was written
 // beside it: that finds damage, not a change of both by the daemon's user.
@@ -53,19 +53,23 @@ func (s *snapshotFolder) open(ctx context.Context, found assets.Assets,
 ) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := filepath.Join(s.dir, snapshotID(found))
+	index, err := packageIndex(found.Lock)
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(s.dir, snapshotID(found, index))
 	if s.name == name && s.verified.Unchanged() {
 		return name, nil
 	}
 	if err := s.sweep(filepath.Base(name)); err != nil {
 		return "", fmt.Errorf("prepare the folder of Pyodide's memory snapshot: %w", err)
 	}
-	verified, err := verifySnapshot(ctx, name)
+	verified, err := verifySnapshot(ctx, name, index)
 	if err != nil && ctx.Err() == nil {
-		if err := s.make(ctx, name, snapshot); err != nil {
+		if err := s.make(ctx, name, index, snapshot); err != nil {
 			return "", err
 		}
-		verified, err = verifySnapshot(ctx, name)
+		verified, err = verifySnapshot(ctx, name, index)
 	}
 	if err != nil {
 		return "", unusableSnapshot(err)
@@ -84,18 +88,19 @@ func unusableSnapshot(err error) error {
 }
 
 // snapshotID is a digest of all that the content of the folder depends on.
-func snapshotID(found assets.Assets) string {
+func snapshotID(found assets.Assets, index []byte) string {
 	h := sha256.New()
 	_, _ = io.WriteString(h, found.ID)
 	for _, name := range programSources {
 		_, _ = fmt.Fprintf(h, "\x00%s\x00", name)
 		_, _ = h.Write(programSource(name))
 	}
+	_, _ = h.Write(index)
 	return hex.EncodeToString(h.Sum(nil))[:32]
 }
 
 // programSources are the files in the folder that are part of this program.
-var programSources = []string{runnerName, "values.py", "core.py", "pyodide.py"}
+var programSources = []string{runnerName, "values.py", "core.py", "packages.py", "pyodide.py"}
 
 func programSource(name string) []byte {
 	if name != runnerName {
@@ -137,7 +142,7 @@ func (s *snapshotFolder) workers() string { return filepath.Join(s.dir, workersN
 
 // make makes the folder under a temporary name and renames it, so that a folder with the final name
 // is complete.
-func (s *snapshotFolder) make(ctx context.Context, final string,
+func (s *snapshotFolder) make(ctx context.Context, final string, index []byte,
 	snapshot func(ctx context.Context, dir string) error,
 ) error {
 	dir, err := os.MkdirTemp(s.dir, "new-")
@@ -150,6 +155,9 @@ func (s *snapshotFolder) make(ctx context.Context, final string,
 			return fmt.Errorf("write the Pyodide runner: %w", err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, packagesName), index, 0o600); err != nil {
+		return fmt.Errorf("write the index of the packages: %w", err)
+	}
 	if err := snapshot(ctx, dir); err != nil {
 		return err
 	}
@@ -160,13 +168,15 @@ func (s *snapshotFolder) make(ctx context.Context, final string,
 }
 
 // verifySnapshot verifies a folder.
-func verifySnapshot(ctx context.Context, dir string) (*assets.Folder, error) {
+func verifySnapshot(ctx context.Context, dir string, index []byte) (*assets.Folder, error) {
 	sum, err := os.ReadFile(filepath.Join(dir, snapshotSumName))
 	if err != nil {
 		return nil, err
 	}
 	files := []assets.File{
-		assets.FileOf(snapshotSumName, sum), {Name: snapshotName, SHA256: string(sum)},
+		assets.FileOf(snapshotSumName, sum),
+		{Name: snapshotName, SHA256: string(sum)},
+		assets.FileOf(packagesName, index),
 	}
 	for _, name := range programSources {
 		files = append(files, assets.FileOf(name, programSource(name)))

@@ -21,7 +21,7 @@ install_pyodide() {
 	local wheels=$tools/pyodide-wheels
 	rm -rf "$wheels"
 	run_logged "downloading wheels for Pyodide" "$tools/robot/bin/pip" download --dest "$wheels" --require-hashes --no-deps \
-		--only-binary :all: -r "$root/scripts/requirements-pyodide.txt" || {
+		--only-binary :all: --platform pyemscripten_2026_0_wasm32 --python-version 3.14 --implementation cp --abi cp314 -r "$root/scripts/requirements-pyodide.txt" || {
 		show_log
 		fail "the wheels could not be downloaded" "check that pip reaches its index (pip download openpyxl), then run scripts/setup pyodide again"
 	}

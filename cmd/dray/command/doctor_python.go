@@ -5,6 +5,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/internal/python"
 	"github.com/dray-dev/dray/internal/python/assets"
 )
 
@@ -17,10 +18,13 @@ func (d *doctor) checkPyodide(ctx context.Context) {
 	}
 	store := assetStore(d.cfg)
 	found, err := store.Open(ctx)
+	if err == nil {
+		err = python.CheckPreload(d.cfg.Python.Pyodide.Preload, found.Packages)
+	}
 	known := dray.AsError(err)
 	switch {
 	case err == nil:
-		d.ok(check, "Deno %s, Pyodide %s, Python %s, %d wheels in %s", found.DenoVersion,
+		d.ok(check, "Deno %s, Pyodide %s, Python %s, %d packages in %s", found.DenoVersion,
 			found.PyodideVersion, found.PythonVersion, len(found.Packages), found.Dir)
 	case d.cfg.Python.Runtime == config.PythonPyodide:
 		d.fail(check, err, "")

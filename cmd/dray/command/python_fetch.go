@@ -25,8 +25,7 @@ After an interruption, run it again: it goes on where it was.
 
 With --from nothing is downloaded. The directory has the packages as "npm pack" makes
 them, or node_modules, or is the asset folder of another machine. Wheels in it, of this
-Pyodide release or for any platform, are checked and kept. Sessions cannot import them
-yet.
+Pyodide release or for any platform, are checked and kept: sessions can import them.
 
 No daemon is needed. One that runs uses the files from the next session on. Then try:
 dray python --runtime pyodide -c 'print(1 + 1)'`,
@@ -151,7 +150,7 @@ func (r fetchReport) text() string {
 	}
 	wheels := "none"
 	if len(names) > 0 {
-		wheels = strings.Join(names, ", ") + " (sessions cannot import them yet)"
+		wheels = strings.Join(names, ", ")
 	}
 	fmt.Fprintf(&b, "wheels    %s\n", escapeLine(wheels))
 	for _, next := range r.Next {

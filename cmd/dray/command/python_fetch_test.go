@@ -72,6 +72,16 @@ func TestPythonFetch(t *testing.T) {
 	if f.Status != checkOK || !strings.Contains(f.Message, report.Pyodide.Path) {
 		t.Errorf("after: %+v", f)
 	}
+	t.Setenv("DRAY_PYTHON_PYODIDE_PRELOAD", "openpyxl,numpy")
+	f = pyodideFinding(t)
+	if f.Status != checkWarning || !strings.Contains(f.Message, "not in the asset folder: numpy; ") ||
+		!strings.Contains(f.Fix, "dray python fetch --from") {
+		t.Errorf("with a package to preload that is not there: %+v", f)
+	}
+	t.Setenv("DRAY_PYTHON_PYODIDE_PRELOAD", "openpyxl")
+	if f = pyodideFinding(t); f.Status != checkOK {
+		t.Errorf("with a package to preload: %+v", f)
+	}
 	damaged := filepath.Join(report.Pyodide.Path, "pyodide.mjs")
 	if err := os.Remove(damaged); err != nil {
 		t.Fatal(err)

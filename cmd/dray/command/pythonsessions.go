@@ -20,6 +20,7 @@ func openPython(cfg *config.Config, pool *process.Pool, log *zap.Logger) (*pytho
 			&python.Container{Log: log},
 			python.NewPyodide(python.PyodideConfig{
 				Start: pool.Start, Assets: assetStore(cfg).Open, Dir: cfg.State.Pyodide(), Log: log,
+				Preload: p.Pyodide.Preload,
 			}),
 		},
 		Resident: map[string]int{

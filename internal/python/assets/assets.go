@@ -107,13 +107,13 @@ type Assets struct {
 	// Dir is the absolute path of the folder with Pyodide and the wheels, which a worker may read.
 	Dir string
 	// Lock is the lock of the packages that are there, for Pyodide's option lockFileContents. Files
-	// are relative to Dir. The runtime does not use it yet.
+	// are relative to Dir.
 	Lock []byte
 	// ID is a digest of all files, in hexadecimal digits.
 	ID string
 	// DenoVersion, PyodideVersion and PythonVersion are versions, for example 2.9.6, 314.0.7, 3.14.2.
 	DenoVersion, PyodideVersion, PythonVersion string
-	// Packages are the wheels that are there, sorted by name. Sessions cannot import them yet.
+	// Packages are the wheels that are there, sorted by name.
 	Packages []Wheel
 }
 

@@ -119,7 +119,8 @@ func (l *locks) add(merged *lockFile, from lockFile, there []string, source stri
 }
 
 func (l *locks) remove(name string) {
-	l.wheels = slices.DeleteFunc(l.wheels, func(w Wheel) bool { return w.Name == name })
+	name = NormalName(name)
+	l.wheels = slices.DeleteFunc(l.wheels, func(w Wheel) bool { return NormalName(w.Name) == name })
 }
 
 // check refuses an entry whose file is not one name in the folder.

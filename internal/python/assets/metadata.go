@@ -76,7 +76,7 @@ func (e *lockEntry) readMetadata(z *zip.Reader) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read METADATA: %w", err)
 	}
-	e.Name, e.Version = normalName(head.Get("Name")), head.Get("Version")
+	e.Name, e.Version = NormalName(head.Get("Name")), head.Get("Version")
 	if e.Name == "" || e.Version == "" {
 		return errors.New("its METADATA has no name or no version")
 	}
@@ -86,8 +86,8 @@ func (e *lockEntry) readMetadata(z *zip.Reader) error {
 
 var nameSeparators = regexp.MustCompile(`[-_.]+`)
 
-// normalName returns the normalized name of a package: PyPA's "Name normalization".
-func normalName(name string) string {
+// NormalName returns the normalized name of a package: PyPA's "Name normalization".
+func NormalName(name string) string {
 	return strings.ToLower(nameSeparators.ReplaceAllString(strings.TrimSpace(name), "-"))
 }
 
@@ -99,7 +99,7 @@ func dependsOf(requirements []string) []string {
 	all := map[string]bool{}
 	for _, r := range requirements {
 		if !strings.Contains(r, ";") {
-			all[normalName(requirementName.FindString(r))] = true
+			all[NormalName(requirementName.FindString(r))] = true
 		}
 	}
 	return append([]string{}, slices.Sorted(maps.Keys(all))...)

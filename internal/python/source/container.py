@@ -572,6 +572,9 @@ class Worker:
         for name in ("_dray_core", "_dray_values", "_dray_threads", "_dray_container"):
             sys.modules.pop(name, None)
 
+    def explain(self, err):
+        return None
+
     def run(self):
         session = _dray_core.Session(self)
         self.sock.sendall(b"ready")

@@ -273,6 +273,8 @@ class _Run:
         try:
             try:
                 self.runtime.arm()
+                if is_a(err, ImportError) and (note := self.runtime.explain(err)):
+                    BaseException.add_note(err, note)
                 self.code, self.error = _outcome(err)
             finally:
                 self.runtime.disarm()

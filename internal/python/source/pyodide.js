@@ -5,7 +5,8 @@
 // OPTIONS is JSON: mode ("make" writes a memory snapshot to stdout, "run" is a worker), pyodide
 // (the folder of Pyodide), folder (that of this file, the Python sources and the snapshot), interrupts
 // (a file, see pollInterrupt), snapshot (whether to load it), generation, memory (a bound of
-// Python's memory in bytes), lockdown. Its paths are names in the working directory.
+// Python's memory in bytes), lockdown, preload (packages to import before the hello). Its paths are
+// names in the working directory.
 //
 // Deno's permissions are the boundary: they deny everything but reading these. Lock-down
 // makes the boundary hard to reach. It removes what Deno adds to JavaScript, and V8 is started so
@@ -299,10 +300,12 @@ async function load() {
   python._api.config._loadSnapshot = undefined;
   python._module.instantiateWasm = undefined;
   if (!options.snapshot) {
-    for (const name of ["values", "core", "pyodide"]) {
+    for (const name of ["values", "core", "packages", "pyodide"]) {
       python.globals.set("_dray_source", text(name + ".py"));
       python.runPython(LOAD.replaceAll("NAME", name));
     }
+    python.globals.set("_dray_source", text("packages.json"));
+    python.runPython(LOAD_INDEX);
   }
 }
 
@@ -314,6 +317,25 @@ sys.modules["_dray_NAME"] = _dray_module
 exec(compile(_dray_source, "<dray NAME.py>", "exec", 0, True), _dray_module.__dict__)
 del _dray_module, _dray_source, sys, types
 `;
+
+const LOAD_INDEX = `
+import json, _dray_packages
+_dray_packages.INDEX[:] = json.loads(_dray_source)
+del _dray_packages, _dray_source, json
+`;
+
+/** Returns a function that copies the file of a package to Python's file system. */
+function packageReader() {
+  /** @type {string[]} */
+  const files = JSON.parse(text("packages.json")).map((/** @type {any} */ one) => one.file);
+  const count = files.length;
+  const { FS } = python._module;
+  /** @param {number} number @param {string} path */
+  return (number, path) => {
+    if (!(number >= 0 && number < count)) throw new RangeError("there is no such package");
+    FS.writeFile(path, readFileSync(options.pyodide + "/" + files[number >>> 0]), { canOwn: true });
+  };
+}
 
 // --- Lock-down ---
 
@@ -457,6 +479,8 @@ async function main() {
   python.setInterruptBuffer(signals);
   const [hello, execute] = python.pyimport("_dray_pyodide").start({
     locked: options.lockdown, sleep, memory: () => python._module.HEAP8.length,
+    readPackage: packageReader(), packageLimit: options.memory,
+    preload: JSON.stringify(options.preload ?? []), fail,
   });
   const collect = G.gc;
   if (options.lockdown) {

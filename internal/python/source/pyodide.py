@@ -10,9 +10,11 @@ import random
 import re
 import sys
 import time
+from importlib.machinery import PathFinder
 
 import _ast
 import _dray_core
+import _dray_packages
 from _dray_core import ONLY_AST, Refusal
 
 INSTALL = "ERR_PYTHON_PACKAGE_INSTALL_UNSUPPORTED"
@@ -77,8 +79,10 @@ class Runtime:
 
     def __init__(self):
         self.armed = False
+        self.missed = False  # an interrupt came while it was not armed
         self.loop = Loop()
         self.out = None
+        self.packages = None  # set by start
         self.memory = self.wait = None  # of JavaScript, set by start
 
     def arm(self):
@@ -90,6 +94,10 @@ class Runtime:
     def interrupt(self, _signal, _frame):
         if self.armed:
             raise KeyboardInterrupt
+        self.missed = True
+
+    def explain(self, err):
+        return self.packages.explain(err)
 
     async def drive(self, coroutine):
         """Runs a coroutine in the loop of the session. Tasks that it leaves are cancelled."""
@@ -112,7 +120,19 @@ class Runtime:
         return [_Stdin()] + self.out
 
     def usage(self):
-        return time.process_time() * 1000, self.memory()
+        return time.process_time() * 1000, self.memory() + self.packages.size
+
+
+class Calm:
+    """Puts an interrupt off until its end."""
+
+    def __enter__(self):
+        self.armed, runtime.armed, runtime.missed = runtime.armed, False, False
+
+    def __exit__(self, *_):
+        runtime.armed = self.armed
+        if self.armed and runtime.missed:
+            raise KeyboardInterrupt
 
 
 def sleep(seconds, /):
@@ -272,7 +292,12 @@ def start(host):
     _reseed()
     if host.locked:
         _hide()
+    runtime.packages = _dray_packages.Packages(host.readPackage, host.packageLimit, Calm)
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), runtime.packages)
     sys.meta_path.insert(0, Finder)
+    failure = runtime.packages.preload(json.loads(host.preload))
+    if failure:
+        host.fail(failure)
     sys.stdin, sys.stdout, sys.stderr = runtime.streams()
     main = sys.modules["__main__"].__dict__
     for name in [n for n in main if n.startswith("_dray")]:

@@ -37,3 +37,23 @@ func Open(tb testing.TB) assets.Assets {
 	}
 	return found
 }
+
+// With returns an asset folder of the test that has other wheels besides those of Dir. The keys are
+// names of files.
+func With(tb testing.TB, wheels map[string][]byte) string {
+	tb.Helper()
+	from := tb.TempDir()
+	for name, data := range wheels {
+		if err := os.WriteFile(filepath.Join(from, name), data, 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	dir := filepath.Join(from, "made")
+	for _, source := range []string{Dir(tb), from} {
+		options := assets.FetchOptions{From: source}
+		if _, err := assets.New(assets.Options{Dir: dir}).Fetch(tb.Context(), options); err != nil {
+			tb.Fatalf("add wheels: %v; next: scripts/setup pyodide", err)
+		}
+	}
+	return dir
+}
