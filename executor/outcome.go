@@ -226,34 +226,84 @@ type streamSink struct {
 	*streamCapture
 	sink  dray.Sink
 	watch *watchdog
-	// redaction replaces secrets, then filter rewrites paths. Each is nil if it changes nothing.
-	redaction, filter *timedFilter
+	tasks *taskGroup
+	delay time.Duration // after which buffered text is flushed
+
+	mu sync.Mutex
+	// redaction replaces secrets, then filter rewrites paths. Each is nil if it changes nothing, and
+	// its writer never fails.
+	redaction, filter dray.TextFilter
+	timer             *time.Timer // nil until text was buffered
+	last              time.Time   // of a write that left text buffered
+	stopped           bool
 }
 
 // copyFrom reads a stream to its end. It goes on when the captures fail, so that a tool never waits
 // for disk space.
 func (t *streamSink) copyFrom(stream io.Reader) {
-	defer t.filter.stop()
-	defer t.redaction.stop()
+	defer t.stop()
 	if !copyBuffered(stream, smallBuffers, true, t.write) {
 		copyBuffered(stream, largeBuffers, false, t.write)
 	}
-	if t.redaction != nil {
-		t.redaction.close()
-	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	t.each(dray.TextFilter.Close)
 	if t.filter != nil {
-		t.paths = t.filter.close()
+		t.paths = t.filter.Replaced()
 	}
 }
 
 // write receives what the tool wrote.
 func (t *streamSink) write(p []byte) {
 	t.watch.outputSeen()
-	if t.redaction != nil {
-		t.redaction.write(p)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.redaction == nil {
+		t.pass(p)
+	} else {
+		_, _ = t.redaction.Write(p)
+	}
+	switch {
+	case !isBuffering(t.redaction) && !isBuffering(t.filter):
+		return
+	case t.timer == nil:
+		t.timer = time.AfterFunc(t.delay, t.flush)
+	default:
+		t.timer.Reset(t.delay)
+	}
+	t.last = time.Now()
+}
+
+func isBuffering(f dray.TextFilter) bool { return f != nil && f.Buffered() > 0 }
+
+// flush does nothing if a write came after the timer had fired: that has set the timer again.
+func (t *streamSink) flush() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped || time.Since(t.last) < t.delay {
 		return
 	}
-	t.pass(p)
+	// The panic is recorded before the lock is released, and thus before the stream can end.
+	t.tasks.Run(func() { t.each(dray.TextFilter.Flush) })
+}
+
+func (t *streamSink) each(do func(dray.TextFilter) error) {
+	for _, f := range []dray.TextFilter{t.redaction, t.filter} { // the first writes to the second
+		if f != nil {
+			_ = do(f)
+		}
+	}
+}
+
+// stop stops the timer. After it nothing is flushed.
+func (t *streamSink) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	if t.timer != nil {
+		t.timer.Stop()
+	}
 }
 
 // redactedSink receives the stream without its secrets.
@@ -281,7 +331,7 @@ func (t *streamSink) show(p []byte) {
 		t.sink.Output(t.stream, p)
 		return
 	}
-	t.filter.write(p)
+	_, _ = t.filter.Write(p)
 }
 
 func (t *streamSink) capture(c *capture.Capture, p []byte) {
@@ -295,20 +345,12 @@ func (t *streamSink) checkCaptured(err error) {
 	}
 }
 
-// rewrite passes the text through a filter before the sink and the second capture get it.
-func (t *streamSink) rewrite(tasks *taskGroup, newFilter func(io.Writer) dray.TextFilter) {
-	text := newFilter(writerFunc(func(p []byte) {
-		t.capture(t.rewritten, p)
-		t.sink.Output(t.stream, p)
-	}))
-	t.filter = &timedFilter{tasks: tasks, text: text, delay: flushDelay}
-}
+// rewrittenSink receives the text in which paths were rewritten.
+type rewrittenSink struct{ *streamSink }
 
-// writerFunc is a writer that never fails.
-type writerFunc func(p []byte)
-
-func (f writerFunc) Write(p []byte) (int, error) {
-	f(p)
+func (s rewrittenSink) Write(p []byte) (int, error) {
+	s.capture(s.rewritten, p)
+	s.sink.Output(s.stream, p)
 	return len(p), nil
 }
 
@@ -317,63 +359,3 @@ func (f writerFunc) Write(p []byte) (int, error) {
 // than the pause that a busy machine makes in the middle of a path. On a terminal somebody waits
 // for every character.
 const flushDelay, terminalFlushDelay = time.Second, 50 * time.Millisecond
-
-// timedFilter is a filter that is flushed when it buffered text for a delay.
-type timedFilter struct {
-	tasks *taskGroup
-	delay time.Duration
-
-	mu      sync.Mutex
-	text    dray.TextFilter // its writer never fails
-	timer   *time.Timer     // nil until text was buffered
-	last    time.Time       // of a write that left text buffered
-	stopped bool
-}
-
-func (f *timedFilter) write(p []byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, _ = f.text.Write(p)
-	if f.text.Buffered() == 0 {
-		return
-	}
-	f.last = time.Now()
-	if f.timer == nil {
-		f.timer = time.AfterFunc(f.delay, f.flush)
-		return
-	}
-	f.timer.Reset(f.delay)
-}
-
-// flush does nothing if a write came after the timer had fired: that has set the timer again.
-func (f *timedFilter) flush() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.stopped || time.Since(f.last) < f.delay {
-		return
-	}
-	// The panic is recorded before the lock is released, and thus before the stream can end.
-	f.tasks.Run(func() { _ = f.text.Flush() })
-}
-
-// close writes the rest of the text and returns the number of replacements.
-func (f *timedFilter) close() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stopped = true
-	_ = f.text.Close()
-	return f.text.Replaced()
-}
-
-// stop stops the timer, unless f is nil. After it nothing is flushed.
-func (f *timedFilter) stop() {
-	if f == nil {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stopped = true
-	if f.timer != nil {
-		f.timer.Stop()
-	}
-}

@@ -200,15 +200,17 @@ func applyControls(proc dray.Process, control <-chan dray.Control, ended <-chan 
 // output returns the function that copies a stream to its capture and the sink, and what is called
 // instead after a panic: the process does not end before its streams are read to their end.
 func (r *run) output(s *streamCapture) (copyAll, drain func()) {
-	t := &streamSink{streamCapture: s, sink: r.sink, watch: r.watch}
+	t := &streamSink{
+		streamCapture: s, sink: r.sink, watch: r.watch, tasks: &r.tasks, delay: flushDelay,
+	}
+	if r.terminal {
+		t.delay = terminalFlushDelay
+	}
 	if r.Rewrite != nil {
-		t.rewrite(&r.tasks, r.Rewrite)
+		t.filter = r.Rewrite(rewrittenSink{t})
 	}
 	if r.Redact != nil {
-		t.redaction = &timedFilter{tasks: &r.tasks, text: r.Redact(redactedSink{t}), delay: flushDelay}
-		if r.terminal {
-			t.redaction.delay = terminalFlushDelay
-		}
+		t.redaction = r.Redact(redactedSink{t})
 	}
 	return func() { t.copyFrom(r.proc.Output(s.stream)) },
 		func() { _, _ = io.Copy(io.Discard, r.proc.Output(s.stream)) }
