@@ -77,9 +77,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		steps = append(steps, what)
 	}
 	manifest, err := Backup(t.Context(), backupOpts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ids := stop()
 	if !slices.Contains(steps, "captures") || manifest.Events == 0 {
 		t.Errorf("%d events, steps %q", manifest.Events, slices.Compact(steps))
@@ -95,9 +93,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		t.Errorf("Open without the key returns %v", err)
 	}
 	key, err := os.ReadFile(filesOf(opts.Path).key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	writeFile(t, filesOf(restored.Path).key, string(key))
 	r, _ := reopen(t, restored)
 	found := 0
@@ -142,9 +138,7 @@ func checkManifest(t *testing.T, dir string) {
 	if err == nil {
 		err = json.Unmarshal(text, &manifest)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listed := map[string]string{}
 	for _, f := range manifest.Files {
 		listed[f.Path] = f.SHA256
@@ -215,9 +209,7 @@ func TestBackupWithoutLog(t *testing.T) {
 func checkNames(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())

@@ -50,9 +50,7 @@ func BenchmarkFloor(b *testing.B) {
 		b.Fatal(err)
 	}
 	db, err := openWriter(context.Background(), opts.Path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer db.Close()
 	mustExec(b, db, `CREATE TABLE t (id INTEGER PRIMARY KEY, body TEXT)`)
 	body := string(longJSON(1 << 10))
@@ -68,10 +66,8 @@ func BenchmarkList(b *testing.B) {
 	s := open(b, options(b.TempDir()))
 	jobs := make([]*pendingEvent, 10_000)
 	for i := range jobs {
-		j, _, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, epoch)
-		if err != nil {
-			b.Fatal(err)
-		}
+		j, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, epoch)
+		must(b, err)
 		jobs[i] = j
 	}
 	if err := s.submit(context.Background(), jobs...); err != nil {

@@ -53,9 +53,7 @@ func synced(n int) dray.Result {
 func listChanges(t testing.TB, s *Store, q ChangeQuery) ChangePage {
 	t.Helper()
 	page, err := s.Changes(context.Background(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return page
 }
 

@@ -16,9 +16,7 @@ import (
 func TestCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.db")
 	store, _, err := Open(t.Context(), Options{Path: path, CapturesDir: filepath.Join(t.TempDir(), "c")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := Check(t.Context(), path); err != nil {
 		t.Errorf("beside a writer: %v", err)
 	}
@@ -26,9 +24,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const page = 4096
 	damaged := bytes.Clone(whole)
 	for i := page; i < len(damaged); i++ {

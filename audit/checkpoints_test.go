@@ -20,14 +20,10 @@ func recordCalls(t testing.TB, s *Store, n int) {
 	var events []*pendingEvent
 	for range n {
 		inv := newInvocation("exec")
-		begin, _, err := s.beginEvent(dray.Call{Invocation: inv}, epoch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		begin, err := s.beginEvent(dray.Call{Invocation: inv}, epoch)
+		must(t, err)
 		end, err := s.endEvent(inv, dray.NormalizeResult(exited(0), nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		events = append(events, begin, end)
 	}
 	if err := s.submit(context.Background(), events...); err != nil {
@@ -39,13 +35,9 @@ func recordCalls(t testing.TB, s *Store, n int) {
 func openCheckpoint(t *testing.T, s *Store) proof.Checkpoint {
 	t.Helper()
 	signed, err := s.Checkpoint(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := s.Key().Open(signed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -77,9 +69,7 @@ func treeOfLeaves(t *testing.T, s *Store) tlog.Tree {
 	leaves, err := selectAll(context.Background(), s.read,
 		selectQuery{sql: `SELECT leaf FROM events ORDER BY seq`},
 		func(b *[]byte) []any { return []any{b} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var stored []tlog.Hash
 	reader := tlog.HashReaderFunc(func(indexes []int64) (found []tlog.Hash, _ error) {
 		for _, i := range indexes {
@@ -89,15 +79,11 @@ func treeOfLeaves(t *testing.T, s *Store) tlog.Tree {
 	})
 	for i, leaf := range leaves {
 		more, err := tlog.StoredHashesForRecordHash(int64(i), tlog.Hash(leaf), reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stored = append(stored, more...)
 	}
 	root, err := tlog.TreeHash(int64(len(leaves)), reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tlog.Tree{N: int64(len(leaves)), Hash: root}
 }
 
@@ -109,9 +95,7 @@ func proveAll(t *testing.T, s *Store, c proof.Checkpoint) {
 		var leaf []byte
 		err := s.read.QueryRowContext(context.Background(), `SELECT leaf FROM events WHERE seq = ?`, n+1).
 			Scan(&leaf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		inclusion, err := tlog.ProveRecord(c.Size, n, reader)
 		if err == nil {
 			err = tlog.CheckRecord(inclusion, c.Size, c.Root, n, tlog.Hash(leaf))

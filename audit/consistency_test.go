@@ -19,15 +19,11 @@ func TestConsistency(t *testing.T) {
 		s, _ := reopen(t, opts)
 		recordCalls(t, s, calls)
 		last, err := s.Checkpoint(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, old := range append(earlier, last) {
 			size := sizeOf(t, s, old)
 			data, err := s.Consistency(context.Background(), size)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, after, err := s.Key().VerifyConsistency(data, old); err != nil || after.Size < size {
 				t.Errorf("from %d: %+v, %v", size, after, err)
 			}
@@ -48,9 +44,7 @@ func TestConsistency(t *testing.T) {
 func sizeOf(t *testing.T, s *Store, signed []byte) int64 {
 	t.Helper()
 	c, err := s.Key().Open(signed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c.Size
 }
 
@@ -78,9 +72,7 @@ func TestChangedLogHasNoConsistencyProof(t *testing.T) {
 			change(t, l)
 			l.close()
 			err := errors.Join(os.RemoveAll(l.files.checkpoints), os.Chmod(l.files.key, 0o600))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s, _ := reopen(t, l.opts)
 			recordCalls(t, s, 300)
 			data, err := s.Consistency(context.Background(), sizeOf(t, s, checkpoint))

@@ -85,9 +85,7 @@ func crash(t *testing.T, dir string, round, lines int) childLog {
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -161,9 +159,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 func reasons(t *testing.T, s *Store) map[string]string {
 	t.Helper()
 	rows, err := s.read.QueryContext(context.Background(), `SELECT id, reason, exit_code, input_sha256 IS NOT NULL FROM invocations`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer rows.Close()
 	got := map[string]string{}
 	for rows.Next() {

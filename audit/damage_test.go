@@ -19,9 +19,7 @@ func breakChain(t *testing.T, path, text string) {
 	t.Helper()
 	const pageSize = 4096
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	broken := 0
 	for page := pageSize; page < len(b); page += pageSize {
 		// An overflow page is the number of the next one, followed by content.

@@ -98,12 +98,12 @@ func TestDegradeRefuses(t *testing.T) {
 	s := open(t, opts)
 	unlock := lockDatabase(t, opts.Path)
 	claim := &dray.Idempotency{Key: "k"}
-	_, _, err := s.begin(t.Context(), dray.Call{Invocation: newInvocation("exec"), Idempotency: claim}, epoch)
+	_, err := s.begin(t.Context(), dray.Call{Invocation: newInvocation("exec"), Idempotency: claim}, epoch)
 	if codeOf(err) != dray.CodeAuditUnavailable {
 		t.Errorf("a call with a key: %v", err)
 	}
 	for i := range maxLate {
-		if _, _, err := s.begin(t.Context(), dray.Call{Invocation: newInvocation("exec")}, epoch); err != nil {
+		if _, err := s.begin(t.Context(), dray.Call{Invocation: newInvocation("exec")}, epoch); err != nil {
 			t.Fatalf("call %d: %v", i, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestDisplacedFilesReturnNoResult(t *testing.T) {
 		must(t, t.Context().Err())
 	}
 	claim := &dray.Idempotency{Key: "k", Request: "00"}
-	e, _, err := s.beginEvent(dray.Call{Invocation: late, Idempotency: claim}, time.Now())
+	e, err := s.beginEvent(dray.Call{Invocation: late, Idempotency: claim}, time.Now())
 	must(t, err)
 	must(t, os.Rename(opts.Path, away))
 	if err := s.submit(context.Background(), e); !isDisplaced(err) {

@@ -65,6 +65,8 @@ type beginBody struct {
 	StartedAt time.Time       `json:"started_at" doc:"when the call was accepted"`
 
 	Idempotency *dray.Idempotency `json:"idempotency,omitempty" doc:"key and hash of the request, if it has a key"`
+
+	refusal error // why the call must not run: its input is not JSON, and omitted
 }
 
 // endBody is the body of an ended or interrupted event. Duration is in nanoseconds; an interrupted
@@ -78,7 +80,7 @@ type endBody struct {
 	Stderr     dray.StreamSummary `json:"stderr" doc:"as stdout"`
 	Error      *dray.Error        `json:"error" doc:"code, message and hint of a failure"`
 	Route      dray.Route         `json:"route" doc:"where it ran"`
-	Metadata   dray.Metadata      `json:"metadata" doc:"container, mapping, kill, retries, sync, changes and warnings"`
+	Metadata   endMetadata        `json:"metadata" doc:"container, mapping, kill, retries, sync, changes and warnings"`
 	EndedAt    time.Time          `json:"ended_at" doc:"when it ended"`
 	Duration   *time.Duration     `json:"duration_ns" doc:"on the monotonic clock, in nanoseconds"`
 	Output     json.RawMessage    `json:"output,omitempty" doc:"the structured output, up to 8 KiB"`
@@ -89,10 +91,17 @@ type endBody struct {
 	kind kind // ended if empty
 }
 
+// endMetadata is the metadata of a result. Its container is shadowed by the JSON that the column
+// metadata_container has.
+type endMetadata struct {
+	dray.Metadata
+	Container json.RawMessage `json:"container,omitempty"`
+}
+
 // encodeBegin returns the body of a begun event and its JSON. An input that is too long for it is
-// stored in a file. An input that is not JSON is omitted and reported by inputErr.
+// stored in a file.
 func encodeBegin(call dray.Call, at time.Time, blobs *blobStore) (
-	b beginBody, body []byte, inputErr, err error,
+	b beginBody, body []byte, err error,
 ) {
 	inv := call.Invocation
 	b = beginBody{
@@ -100,15 +109,16 @@ func encodeBegin(call dray.Call, at time.Time, blobs *blobStore) (
 		Idempotency: call.Idempotency,
 	}
 	inline, ref, err := inlineOrBlob(inv.Input, blobs)
-	if errors.Is(err, errNotJSON) {
-		inputErr, err = err, nil
-	}
-	if err != nil {
-		return b, nil, nil, fmt.Errorf("store the input: %w", err)
+	switch {
+	case errors.Is(err, errNotJSON):
+		b.refusal = dray.Errorf(dray.CodeInvalidInput, "record the input: %w", err).
+			WithHint("send a JSON object")
+	case err != nil:
+		return b, nil, fmt.Errorf("store the input: %w", err)
 	}
 	b.InputFile = ref
 	body, err = encode(b, "input", inline)
-	return b, body, inputErr, err
+	return b, body, err
 }
 
 // encodeEnd returns the body of an ended event and its JSON. An output that is too long for it is
@@ -122,10 +132,16 @@ func encodeEnd(res dray.Result, blobs *blobStore) (b endBody, body []byte, err e
 	if err != nil {
 		return b, nil, fmt.Errorf("store the lists of files: %w", err)
 	}
+	var container []byte
+	if c := metadata.Container; c != nil {
+		if container, err = json.Marshal(c); err != nil {
+			return b, nil, fmt.Errorf("encode the container's metadata: %w", err)
+		}
+	}
 	b = endBody{
 		Status: res.Status, Reason: res.Reason, ExitCode: res.ExitCode, Signal: res.Signal,
 		Stdout: res.Stdout, Stderr: res.Stderr, Error: res.Error, Route: res.Route,
-		Metadata: metadata, EndedAt: res.EndedAt, Duration: &res.Duration,
+		Metadata: endMetadata{metadata, container}, EndedAt: res.EndedAt, Duration: &res.Duration,
 		OutputFile: ref, ListsFile: lists,
 	}
 	body, err = encode(b, "output", inline)

@@ -18,9 +18,7 @@ import (
 func events(t *testing.T, s *Store, q EventQuery) []Event {
 	t.Helper()
 	page, err := s.Events(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return page.Items
 }
 

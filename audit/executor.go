@@ -42,19 +42,17 @@ type recorder struct {
 func (r *recorder) Executor(next dray.Executor) dray.Executor {
 	execute := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		inv, started := call.Invocation, time.Now()
-		late, inputErr, err := r.begin(ctx, call, started)
+		begin, err := r.begin(ctx, call, started)
 		if err != nil {
 			return dray.Result{}, err
 		}
 		var res dray.Result
-		if inputErr == nil {
+		if begin.refusal == nil {
 			res, err = r.executeRecovered(ctx, next, call, sink)
 		} else {
-			res.Route = call.Route
-			err = dray.Errorf(dray.CodeInvalidInput, "record the input: %w", inputErr).
-				WithHint("send a JSON object")
+			res.Route, err = call.Route, begin.refusal
 		}
-		res = warnLate(dray.NormalizeResult(res, err), "begin", late)
+		res = warnLate(dray.NormalizeResult(res, err), "begin", begin.late)
 		return r.end(ctx, inv, setTimes(res, started))
 	}
 	return dray.ExecutorFunc(execute)
@@ -90,31 +88,39 @@ func (r *recorder) submit(ctx context.Context, events ...*pendingEvent) error {
 	return r.writer.submit(ctx, r.writeTimeout, events...)
 }
 
-// begin commits the begin record. late says why it is not committed yet, if calls may run without
-// it. inputErr says why the input could not be recorded; such a call must not run.
+// beginOutcome is what became of a begin record that calls may go on after.
+type beginOutcome struct {
+	// late is why the record is not committed yet, nil if it is.
+	late error
+	// refusal is why the call must not run, nil if it may: its input is not JSON.
+	refusal error
+}
+
+// begin commits the begin record.
 func (r *recorder) begin(ctx context.Context, call dray.Call, at time.Time) (
-	late, inputErr, err error,
+	out beginOutcome, err error,
 ) {
 	// The claim of an idempotency key must be on disk before the call runs: a crash must not lose it.
 	mayBeLate := call.Idempotency == nil
 	if !r.degrade || !mayBeLate {
 		if err := r.checkRefusal(); err != nil {
-			return nil, nil, err
+			return out, err
 		}
 	}
-	e, inputErr, err := r.beginEvent(call, at)
+	e, err := r.beginEvent(call, at)
 	if err == nil {
-		late, err = r.submitRecord(ctx, e, mayBeLate)
+		out.refusal = e.refusal
+		out.late, err = r.submitRecord(ctx, e, mayBeLate)
 	}
 	if call.Idempotency != nil && isConstraint(err) {
-		return nil, nil, dray.Errorf(dray.CodeAuditUnavailable,
+		return out, dray.Errorf(dray.CodeAuditUnavailable,
 			"the call did not run: another call has claimed its idempotency key meanwhile").
 			WithHint("repeat the request")
 	}
 	if err != nil {
-		return nil, nil, unavailableError(r.path, "the call did not run: write its begin record", err)
+		return out, unavailableError(r.path, "the call did not run: write its begin record", err)
 	}
-	return late, inputErr, nil
+	return out, nil
 }
 
 // checkRefusal returns why a call must be refused at once, without the write timeout.
@@ -126,24 +132,23 @@ func (r *recorder) checkRefusal() error {
 	return r.disk.check()
 }
 
-func (r *recorder) beginEvent(call dray.Call, at time.Time) (
-	e *pendingEvent, inputErr, err error,
-) {
+func (r *recorder) beginEvent(call dray.Call, at time.Time) (*pendingEvent, error) {
 	inv := call.Invocation
 	if !lowerUUID.MatchString(inv.ID) {
-		return nil, nil, dray.Errorf(dray.CodeInternal, "record call %q: the id is not a lower-case UUID",
+		return nil, dray.Errorf(dray.CodeInternal, "record call %q: the id is not a lower-case UUID",
 			inv.ID)
 	}
-	b, body, inputErr, err := encodeBegin(call, at.Round(0).UTC(), r.blobs)
+	b, body, err := encodeBegin(call, at.Round(0).UTC(), r.blobs)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	return &pendingEvent{
 		event:         event{invocation: inv.ID, kind: begun, body: body},
 		projectionSQL: projectBegun,
 		args:          b.args(inv.ID),
+		refusal:       b.refusal,
 		compensate:    func() *pendingEvent { return r.compensateBegin(call, at) },
-	}, inputErr, nil
+	}, nil
 }
 
 // compensateBegin returns the end record of a call whose begin record was committed after the call
@@ -203,14 +208,10 @@ func (r *recorder) endEvent(inv dray.Invocation, res dray.Result) (*pendingEvent
 	if err != nil {
 		return nil, err
 	}
-	args, err := b.args(inv.ID)
-	if err != nil {
-		return nil, err
-	}
 	return &pendingEvent{
 		event:         event{invocation: inv.ID, kind: ended, body: body},
 		projectionSQL: b.statement(),
-		args:          args,
+		args:          b.args(inv.ID),
 	}, nil
 }
 

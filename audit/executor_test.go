@@ -159,9 +159,7 @@ func TestRecordsReadBackEqual(t *testing.T) {
 			})
 			res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
 				dray.Discard)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := dray.NewRecord(inv, res.StartedAt).WithResult(res)
 			if got := get(t, s, inv.ID); !sameRecord(got, want) {
 				t.Errorf("Get returns\n%+v\nwant\n%+v", got, want)
@@ -206,11 +204,7 @@ func TestInvalidInputDoesNotRun(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	inv := newInvocation("exec")
 	inv.Input = json.RawMessage(`{"a":`)
-	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
-		t.Error("the call ran")
-		return exited(0), nil
-	})
-	res, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+	res, err := s.Executor(mustNotRun(t)).Execute(context.Background(), dray.Call{Invocation: inv},
 		dray.Discard)
 	if err != nil || res.Reason != dray.ReasonInvalid || res.Error.Code != dray.CodeInvalidInput {
 		t.Fatalf("Execute returns %+v, %v", res, err)
@@ -333,24 +327,20 @@ func TestSetTimes(t *testing.T) {
 
 func TestInvalidAndDuplicateIDs(t *testing.T) {
 	s := open(t, options(t.TempDir()))
-	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
-		t.Error("the call ran")
-		return exited(0), nil
-	})
 	for _, id := range []string{
 		"", "x", "019A7B2C-0000-7000-8000-000000000001",
 		"019a7b2c-0000-7000-8000-00000000000\n", "019a7b2c00000-7000-8000-000000000001",
 	} {
 		inv := newInvocation("exec")
 		inv.ID = id
-		if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+		if _, err := s.Executor(mustNotRun(t)).Execute(context.Background(), dray.Call{Invocation: inv},
 			dray.Discard); codeOf(err) != dray.CodeInternal {
 			t.Errorf("id %q returns %v", id, err)
 		}
 	}
 	inv := newInvocation("exec")
 	run(t, s, inv, exited(0))
-	if _, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv},
+	if _, err := s.Executor(mustNotRun(t)).Execute(context.Background(), dray.Call{Invocation: inv},
 		dray.Discard); codeOf(err) != dray.CodeConflict {
 		t.Errorf("a used id returns %v", err)
 	}

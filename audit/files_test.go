@@ -12,14 +12,10 @@ import (
 func TestFilesGrowWhileTheyAreChecked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "grows")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	all, err := identifyFiles(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	grown := make(chan struct{})
 	var checks sync.WaitGroup
 	for range 8 {

@@ -72,7 +72,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("Follow returns %v", err)
 	}
 	inv := newInvocation("exec")
-	_, _, err = s.begin(t.Context(), dray.Call{Invocation: inv}, epoch)
+	_, err = s.begin(t.Context(), dray.Call{Invocation: inv}, epoch)
 	must(t, err)
 	want = append(want, record(t, s, 3, newInvocation("exec"), exited(0)), inv.ID)
 	must(t, s.Close(t.Context()))
@@ -96,7 +96,7 @@ func TestFollowBegins(t *testing.T) {
 	record(t, s, 0, newInvocation("shell"), exited(0))
 	ended := record(t, s, 1, newInvocation("exec"), exited(0))
 	inv := newInvocation("exec")
-	_, _, err := s.begin(t.Context(), dray.Call{Invocation: inv}, epoch)
+	_, err := s.begin(t.Context(), dray.Call{Invocation: inv}, epoch)
 	must(t, err)
 	f := &following{ended: make(chan string), waiting: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -50,14 +50,10 @@ func generateCall(t testing.TB, s *Store, random *rand.Rand, i int, at time.Time
 		Environment: dray.KindContainer, Rule: "devcontainer.nearest",
 		Workspace: call.Invocation.Workspace,
 	}
-	begin, inputErr, err := s.beginEvent(call, at)
-	if err != nil || inputErr != nil {
-		t.Fatal(err, inputErr)
-	}
+	begin, err := s.beginEvent(call, at)
+	must(t, err)
 	end, err := s.endEvent(call.Invocation, generateResult(random, call.Route, at))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return []*pendingEvent{begin, end}
 }
 

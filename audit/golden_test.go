@@ -55,9 +55,7 @@ func schemaVersions(t *testing.T) []int64 {
 	t.Helper()
 	db := rawDB(t, touch(t))
 	p, err := newMigrator(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all []int64
 	for _, source := range p.ListSources() {
 		all = append(all, source.Version)
@@ -101,9 +99,7 @@ func writeDump(t *testing.T, dir string) {
 	s := open(t, opts)
 	running := beginOnly(t, s)
 	expected, err := json.MarshalIndent(readBack(t, s, running), "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +124,7 @@ type sample struct {
 func beginOnly(t *testing.T, s *Store) string {
 	t.Helper()
 	inv := newInvocation("shell")
-	if _, _, err := s.begin(context.Background(), dray.Call{Invocation: inv}, time.Now()); err != nil {
+	if _, err := s.begin(context.Background(), dray.Call{Invocation: inv}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	return inv.ID
@@ -237,9 +233,7 @@ func texts(t *testing.T, db *sql.DB, query string) []string {
 	t.Helper()
 	all, err := selectAll(context.Background(), db, selectQuery{sql: query},
 		func(s *string) []any { return []any{s} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -248,9 +242,7 @@ func restoreDump(t *testing.T, dir string) (Options, expectedRecords) {
 	t.Helper()
 	opts := options(t.TempDir())
 	statements, err := os.ReadFile(filepath.Join(dir, "audit.sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	writeFile(t, opts.Path, "")
 	mustExec(t, rawDB(t, opts.Path), "BEGIN;"+string(statements)+"COMMIT")
 	if err := os.CopyFS(opts.CapturesDir, os.DirFS(filepath.Join(dir, "captures"))); err != nil {
@@ -262,9 +254,7 @@ func restoreDump(t *testing.T, dir string) (Options, expectedRecords) {
 	if err == nil {
 		err = json.Unmarshal(b, &want)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return opts, want
 }
 
@@ -338,9 +328,7 @@ func asJSON(t *testing.T, v any) any {
 	if err == nil {
 		err = json.Unmarshal(b, &generic)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return generic
 }
 

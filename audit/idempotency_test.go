@@ -18,14 +18,10 @@ func TestIdempotencyKeyIsClaimedOnce(t *testing.T) {
 	s, _ := reopen(t, opts)
 	claim := &dray.Idempotency{Key: "k", Request: "0f"}
 	inv := newInvocation("exec")
-	_, _, err := s.begin(t.Context(), dray.Call{Invocation: inv, Idempotency: claim}, time.Now())
+	_, err := s.begin(t.Context(), dray.Call{Invocation: inv, Idempotency: claim}, time.Now())
 	must(t, err)
 	second := dray.Call{Invocation: newInvocation("exec"), Idempotency: claim}
-	never := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
-		t.Error("the second call ran")
-		return dray.Result{}, nil
-	})
-	_, err = s.Executor(never).Execute(t.Context(), second, dray.Discard)
+	_, err = s.Executor(mustNotRun(t)).Execute(t.Context(), second, dray.Discard)
 	if dray.CodeOf(err) != dray.CodeAuditUnavailable {
 		t.Errorf("the second call returns %v", err)
 	}

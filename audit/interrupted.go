@@ -108,7 +108,7 @@ func (r *recorder) interruptedEvent(inv dray.Invocation, m dray.Metadata, now ti
 		Status: dray.StatusFailed, Reason: dray.ReasonInterrupted, EndedAt: now,
 		Error: dray.Errorf(dray.CodeInternal, "the daemon ended while the call ran").
 			WithHint("check what the call did before you repeat it"),
-		Metadata: m, ListsFile: lists,
+		Metadata: endMetadata{Metadata: m}, ListsFile: lists,
 	}
 	body, err := encode(b, "", nil)
 	if err != nil {

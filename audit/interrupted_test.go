@@ -21,7 +21,7 @@ func TestInterruptedCallHasSyncedFiles(t *testing.T) {
 			s, _ := reopen(t, opts)
 			inv := newInvocation("sync")
 			inv.Context.PlanID = "p"
-			_, _, err := s.begin(t.Context(), dray.Call{Invocation: inv}, time.Now())
+			_, err := s.begin(t.Context(), dray.Call{Invocation: inv}, time.Now())
 			must(t, err)
 			must(t, s.RecordSync(t.Context(), inv.ID, plannedFiles(dir, "refused attempt", written)))
 			must(t, s.RecordSync(t.Context(), inv.ID, plannedFiles(dir, "new", written+1)))

@@ -52,9 +52,7 @@ func options(dir string) Options {
 func open(t testing.TB, opts Options) *Store {
 	t.Helper()
 	s, _, err := Open(context.Background(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -67,9 +65,7 @@ func open(t testing.TB, opts Options) *Store {
 func reopen(t *testing.T, opts Options) (*Store, int) {
 	t.Helper()
 	s, n, err := Open(context.Background(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
 	return s, n
 }
@@ -79,9 +75,7 @@ func rawDB(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite3", dsn(path,
 		url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_busy_timeout": {"5000"}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
@@ -122,27 +116,29 @@ func run(t testing.TB, s *Store, inv dray.Invocation, res dray.Result) dray.Resu
 	t.Helper()
 	res, err := s.Executor(returning(res)).
 		Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return res
 }
 
 func get(t testing.TB, s *Store, id string) dray.Record {
 	t.Helper()
 	rec, err := s.Get(context.Background(), "", id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return rec
+}
+
+// mustNotRun returns an Executor for a call that must not run.
+func mustNotRun(t *testing.T) dray.Executor {
+	return dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
+		t.Error("the call ran")
+		return exited(0), nil
+	})
 }
 
 func list(t testing.TB, s *Store, q Query) Page {
 	t.Helper()
 	page, err := s.List(context.Background(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return page
 }
 

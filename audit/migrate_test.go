@@ -26,9 +26,7 @@ import (
 func dumpSchema(t *testing.T, db *sql.DB) string {
 	t.Helper()
 	rows, err := db.QueryContext(context.Background(), `SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY tbl_name, type != 'table', type, name`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer rows.Close()
 	var b strings.Builder
 	for rows.Next() {
@@ -47,14 +45,10 @@ func dumpSchema(t *testing.T, db *sql.DB) string {
 // The schema after each migration is the released one (AU-04).
 func TestSchemaAfterEachMigration(t *testing.T) {
 	db, err := openWriter(context.Background(), touch(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	p, err := newMigrator(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, source := range p.ListSources() {
 		if _, err := p.UpTo(context.Background(), source.Version); err != nil {
 			t.Fatal(err)
@@ -90,9 +84,7 @@ func TestMigrationFileRules(t *testing.T) {
 			t.Errorf("file %d is %s", i+1, name)
 		}
 		b, err := fs.ReadFile(migrations.FS, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, directive := range []string{"+goose Down", "NO TRANSACTION"} {
 			if strings.Contains(string(b), directive) {
 				t.Errorf("%s has %q", name, directive)
@@ -162,9 +154,7 @@ func explain(t *testing.T, db *sql.DB, statement string) (ops []operation) {
 	t.Helper()
 	rows, err := db.QueryContext(context.Background(), "EXPLAIN "+statement,
 		make([]any, strings.Count(statement, "?"))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var op operation
@@ -187,9 +177,7 @@ func TestMigrationKeepsRows(t *testing.T) {
 	writeFile(t, opts.Path, "")
 	db := rawDB(t, opts.Path)
 	p, err := newMigrator(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := p.UpTo(context.Background(), 2); err != nil {
 		t.Fatal(err)
 	}

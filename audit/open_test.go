@@ -101,7 +101,7 @@ func TestOpenFailures(t *testing.T) {
 func TestOpenFails_DatabaseLocked(t *testing.T) {
 	opts := impatient(t.TempDir())
 	s, _ := reopen(t, opts)
-	if _, _, err := s.begin(context.Background(), dray.Call{Invocation: newInvocation("exec")}, time.Now()); err != nil {
+	if _, err := s.begin(context.Background(), dray.Call{Invocation: newInvocation("exec")}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(context.Background()); err != nil {

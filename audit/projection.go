@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"database/sql"
 	"encoding/json"
-	"fmt"
 
 	"github.com/dray-dev/dray"
 )
@@ -67,23 +66,15 @@ func (b endBody) statement() string {
 }
 
 // args returns the other arguments of projectEnded.
-func (b endBody) args(id string) ([]any, error) {
-	var c dray.ContainerMetadata
-	var containerJSON []byte
-	if b.Metadata.Container != nil {
-		c = *b.Metadata.Container
-		var err error
-		if containerJSON, err = json.Marshal(c); err != nil {
-			return nil, fmt.Errorf("encode the container's metadata: %w", err)
-		}
-	}
+func (b endBody) args(id string) []any {
+	c := cmp.Or(b.Metadata.Metadata.Container, &dray.ContainerMetadata{})
 	return []any{
 		string(b.Status), nullString(string(b.Reason)), b.ExitCode,
 		nullString(string(b.Route.Environment)), nullString(b.Route.Container),
 		nullString(c.Name), nullString(c.ID), nullString(c.Image),
 		b.EndedAt.UnixNano(), b.Duration, b.bytes(), b.code(), b.OutputFile.name(),
-		b.ListsFile.name(), nullString(string(containerJSON)), id,
-	}, nil
+		b.ListsFile.name(), nullString(string(b.Metadata.Container)), id,
+	}
 }
 
 // code returns the code of the error, NULL for none.
@@ -96,7 +87,7 @@ func (b endBody) code() sql.NullString {
 
 // bytes returns what [dray.Result.Bytes] returns for the result.
 func (b endBody) bytes() int64 {
-	res := dray.Result{Stdout: b.Stdout, Stderr: b.Stderr, Metadata: b.Metadata}
+	res := dray.Result{Stdout: b.Stdout, Stderr: b.Stderr, Metadata: b.Metadata.Metadata}
 	output := int64(len(bytes.TrimSpace(b.Output))) // a body is read without the spaces around it
 	if b.OutputFile != nil {
 		output = b.OutputFile.Bytes

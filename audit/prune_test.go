@@ -17,9 +17,7 @@ import (
 func prune(t *testing.T, s *Store, before time.Time) PruneReport {
 	t.Helper()
 	report, err := s.Prune(context.Background(), PruneOptions{Before: before, Principal: "uid:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return report
 }
 
@@ -54,9 +52,7 @@ func TestPruneReportsProgress(t *testing.T) {
 	report, err := s.Prune(context.Background(), PruneOptions{
 		Before: time.Now(), Progress: func(p Pruning) { told = append(told, p) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(told) != 1 || told[0].Events != progressBatches*pruneBatch ||
 		report.Events != told[0].Events+2 {
 		t.Errorf("told %+v of %+v", told, report)
@@ -85,9 +81,7 @@ func TestPrune(t *testing.T) {
 	unused(t, s)
 
 	dry, err := s.Prune(context.Background(), PruneOptions{Before: cut, DryRun: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checkPruned(t, s, 0)
 	report := prune(t, s, cut)
 	dry.Principal = report.Principal
@@ -122,9 +116,7 @@ func TestPrune(t *testing.T) {
 func unused(t *testing.T, s *Store) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(s.blobs.dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	long := time.Now().Add(-2 * usedFor)
 	for _, name := range names {
 		if err := os.Chtimes(name, long, long); err != nil {
@@ -259,9 +251,7 @@ func TestPruneGoesOnAfterCancel(t *testing.T) {
 		batch.Before = time.Now()
 		err = s.removeExpired(context.Background(), batch)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checkPruned(t, s, pruneBatch)
 	// The same range again fails, because it has no bodies.
 	if err := s.removeExpired(context.Background(), batch); err == nil {
@@ -275,9 +265,7 @@ func TestPruneGoesOnAfterCancel(t *testing.T) {
 func TestPruneKeepsFilesInUse(t *testing.T) {
 	s := open(t, options(t.TempDir()))
 	ref, err := s.blobs.put(longJSON(maxInline + 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if report := prune(t, s, time.Now()); report.Files != 0 {
 		t.Error("a file that was written just now is removed")
 	}

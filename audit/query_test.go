@@ -18,7 +18,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 func record(t testing.TB, s *Store, second int, inv dray.Invocation, res dray.Result) string {
 	t.Helper()
 	at := epoch.Add(time.Duration(second) * time.Second)
-	if _, _, err := s.begin(context.Background(), dray.Call{Invocation: inv}, at); err != nil {
+	if _, err := s.begin(context.Background(), dray.Call{Invocation: inv}, at); err != nil {
 		t.Fatal(err)
 	}
 	res.EndedAt = at.Add(time.Second)
@@ -57,7 +57,7 @@ func library(t *testing.T) (s *Store, ids []string) {
 		ids = append(ids, record(t, s, i, c.inv, c.res))
 	}
 	running := newInvocation("exec")
-	if _, _, err := s.begin(context.Background(), dray.Call{Invocation: running}, epoch.Add(7*time.Second)); err != nil {
+	if _, err := s.begin(context.Background(), dray.Call{Invocation: running}, epoch.Add(7*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return s, append(ids, running.ID)
@@ -250,7 +250,7 @@ func TestTextSearch(t *testing.T) {
 		record(t, s, 2, dray.Invocation{ID: newID(), Tool: "shell"}, failure),
 	}
 	running := newInvocation("still_running")
-	if _, _, err := s.begin(context.Background(), dray.Call{Invocation: running}, epoch.Add(time.Hour)); err != nil {
+	if _, err := s.begin(context.Background(), dray.Call{Invocation: running}, epoch.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	ids = append(ids, running.ID)
@@ -326,9 +326,7 @@ func TestFiltersUseIndexes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			search, err := tt.q.search()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, after := range []*position{nil, {epoch.UnixNano(), 9}} {
 				checkCandidates(t, queryPlan(t, s, search.candidates(after, 5)), tt.plans)
 			}
@@ -359,9 +357,7 @@ func queryPlan(t *testing.T, s *Store, stmt selectQuery) string {
 	t.Helper()
 	rows, err := s.read.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+stmt.sql,
 		stmt.args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer rows.Close()
 	var plan strings.Builder
 	for rows.Next() {
@@ -396,7 +392,7 @@ func TestCallWithoutEndHasItsRoute(t *testing.T) {
 		Environment: dray.KindContainer, Rule: "call.container", Container: "web", Workspace: "/home/me/app",
 		Candidates: []dray.Candidate{{Rule: "call.container", Environment: "web", Reason: "named"}},
 	}}
-	if _, _, err := s.begin(t.Context(), call, time.Now()); err != nil {
+	if _, err := s.begin(t.Context(), call, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	check := func(s *Store, status dray.Status) {

@@ -62,8 +62,7 @@ func (r row) record(blobs *blobStore) dray.Record {
 	var endedErr, containerErr error
 	if r.endedAt.Valid {
 		rec, endedErr = r.decodeEnd(rec, blobs)
-		rec.Metadata.Container = nil // the column is authoritative: other programs read it too
-		if r.container.Valid {
+		if r.container.Valid { // not that of the body: other programs read the column too
 			containerErr = json.Unmarshal([]byte(r.container.String), &rec.Metadata.Container)
 		}
 	}
@@ -107,7 +106,7 @@ func (r row) decodeEnd(rec dray.Record, blobs *blobStore) (dray.Record, error) {
 	if err == nil {
 		res.ExitCode, res.Signal = body.ExitCode, body.Signal
 		res.Stdout, res.Stderr = body.Stdout, body.Stderr
-		res.Error, res.Metadata = body.Error, body.Metadata
+		res.Error, res.Metadata = body.Error, body.Metadata.Metadata
 		if r.duration.Valid {
 			res.Route = body.Route
 		}

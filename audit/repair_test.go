@@ -16,9 +16,7 @@ func mustRepair(t *testing.T, opts Options) Repair {
 	done, err := RepairLog(context.Background(), VerifyOptions{
 		Path: opts.Path, CapturesDir: opts.CapturesDir,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return done
 }
 
@@ -134,9 +132,7 @@ func TestReplaceKey(t *testing.T) {
 			if err == nil {
 				err = damage.change(filesOf(opts.Path))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			public, previous, err := ReplaceKey(context.Background(), opts.Path)
 			if err != nil || public.String() == old.String() ||
 				!strings.HasPrefix(previous, filesOf(opts.Path).keysDir) {
@@ -149,9 +145,7 @@ func TestReplaceKey(t *testing.T) {
 			report, err := Verify(context.Background(), VerifyOptions{
 				Path: opts.Path, CapturesDir: opts.CapturesDir, Checkpoint: signed, Key: &old,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			checkNoFindings(t, report)
 			if left, _ := filepath.Glob(filepath.Join(previous, "checkpoints", "*")); len(left) == 0 &&
 				name != "all missing" {

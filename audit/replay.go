@@ -213,13 +213,14 @@ func (r *replay) end(ctx context.Context, e storedEvent) error {
 	}
 	r.v.checkCapture(e, b.OutputFile)
 	r.v.checkCapture(e, b.ListsFile)
-	statement, args := projectInterrupted, b.interruptedArgs(e.invocation)
-	if e.kind == ended {
-		var err error
-		if args, err = b.args(e.invocation); err != nil {
+	if raw := b.Metadata.Container; raw != nil {
+		if err := json.Unmarshal(raw, &b.Metadata.Metadata.Container); err != nil {
 			return err
 		}
-		statement = b.statement()
+	}
+	statement, args := projectInterrupted, b.interruptedArgs(e.invocation)
+	if e.kind == ended {
+		statement, args = b.statement(), b.args(e.invocation)
 	}
 	if _, err := r.v.db.ExecContext(ctx, statement, append([]any{e.seq}, args...)...); err != nil {
 		return err
@@ -230,7 +231,7 @@ func (r *replay) end(ctx context.Context, e storedEvent) error {
 
 // changes computes the changed files of a call.
 func (r *replay) changes(ctx context.Context, e storedEvent, b endBody, call openCall) error {
-	err := loadLists(&b.Metadata, b.ListsFile, r.v.blobs())
+	err := loadLists(&b.Metadata.Metadata, b.ListsFile, r.v.blobs())
 	if err != nil {
 		err = fmt.Errorf("it cannot be read: %w", err)
 	} else if b.Metadata.ChangesOmitted > 0 {
@@ -243,7 +244,7 @@ func (r *replay) changes(ctx context.Context, e storedEvent, b endBody, call ope
 	}
 	changes, err := newChangedFiles(dray.Invocation{
 		Principal: call.principal, Context: dray.CallContext{PlanID: call.plan},
-	}, dray.Result{Metadata: b.Metadata, EndedAt: b.EndedAt})
+	}, dray.Result{Metadata: b.Metadata.Metadata, EndedAt: b.EndedAt})
 	if err != nil {
 		return err
 	}

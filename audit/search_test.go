@@ -43,7 +43,7 @@ func various(t *testing.T) (s *Store, ids []string) {
 		ids = append(ids, record(t, s, i/2, inv, res))
 	}
 	running := newInvocation("exec")
-	_, _, err := s.begin(t.Context(), dray.Call{Invocation: running}, epoch.Add(time.Hour))
+	_, err := s.begin(t.Context(), dray.Call{Invocation: running}, epoch.Add(time.Hour))
 	must(t, err)
 	return s, append(ids, running.ID)
 }

@@ -148,9 +148,7 @@ func timesRow(
 func size(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info.Size()
 }
 
@@ -158,9 +156,7 @@ func size(t *testing.T, path string) int64 {
 // reader sees none of them, and each is recorded (AU-08).
 func callsBesideReader(t *testing.T, s *Store, calls soakreport.Cell) {
 	reader, err := s.read.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reader.Close()
 	block := int(soakreport.Size(2000, 20))
 	var took [2]time.Duration

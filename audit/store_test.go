@@ -98,9 +98,7 @@ func checkLog(t *testing.T, s *Store) {
 func checkLeaves(t *testing.T, db *sql.DB) {
 	t.Helper()
 	rows, err := db.QueryContext(context.Background(), `SELECT seq, invocation, kind, at, body, body_sha256, leaf FROM events`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var e event
@@ -128,10 +126,8 @@ func TestBatchesAreBounded(t *testing.T) {
 	const n = 2*maxBatch + 10
 	jobs := make([]*pendingEvent, n)
 	for i := range jobs {
-		j, _, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		j, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, time.Now())
+		must(t, err)
 		jobs[i] = j
 	}
 	if err := s.submit(context.Background(), jobs...); err != nil {
@@ -151,17 +147,13 @@ func TestInvalidEventFailsAlone(t *testing.T) {
 	inv := newInvocation("exec")
 	var jobs []*pendingEvent
 	for _, i := range []dray.Invocation{newInvocation("exec"), inv, inv, newInvocation("exec")} {
-		j, _, err := s.beginEvent(dray.Call{Invocation: i}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		j, err := s.beginEvent(dray.Call{Invocation: i}, time.Now())
+		must(t, err)
 		jobs = append(jobs, j)
 	}
 	end := func(i dray.Invocation) *pendingEvent {
 		j, err := s.endEvent(i, dray.NormalizeResult(exited(0), nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return j
 	}
 	never := newInvocation("exec")
@@ -324,9 +316,7 @@ func TestReadersAndWriterDoNotBlock(t *testing.T) {
 	first := newInvocation("exec")
 	run(t, s, first, exited(0))
 	read, err := s.read.BeginTx(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	scan[int](t, read, `SELECT count(*) FROM events`)
 	run(t, s, newInvocation("exec"), exited(0))
 	if got := scan[int](t, read, `SELECT count(*) FROM events`); got != 2 {

@@ -190,18 +190,14 @@ func (l *closedLog) rehash(t *testing.T, first, last int64) {
 	events, err := selectAll(context.Background(), l.db, selectQuery{
 		sql: `SELECT ` + eventColumns + ` FROM events ORDER BY seq`,
 	}, (*storedEvent).columns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if first == 1 {
 		l.exec(t, `DELETE FROM merkle_nodes`)
 	}
 	var edge proof.Edge
 	for _, e := range events {
 		p, err := e.proof()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		leaf := p.Leaf()
 		if e.seq >= first && e.seq <= last {
 			l.exec(t, `UPDATE events SET leaf = ? WHERE seq = ?`, leaf[:], e.seq)
@@ -241,21 +237,15 @@ func replaceAll(t *testing.T, l *closedLog) {
 	if err == nil {
 		err = os.CopyFS(dir, os.DirFS(filepath.Dir(other.Path)))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func otherSigner(t *testing.T) *proof.Signer {
 	t.Helper()
 	private, err := proof.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := proof.NewSigner(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -303,9 +293,7 @@ const tableLeaf = 0x0d
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
@@ -331,9 +319,7 @@ func newClosedLog(t *testing.T) (dir string, checkpoint []byte) {
 	if err == nil {
 		err = s.Close(context.Background())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	writeFile(t, opts.Path+".older", older)
 	return filepath.Dir(opts.Path), checkpoint
 }

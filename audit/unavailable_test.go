@@ -18,9 +18,7 @@ import (
 func lockDatabase(t *testing.T, path string) (unlock func()) {
 	t.Helper()
 	tx, err := rawDB(t, path).BeginTx(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return func() {
 		t.Helper()
 		if err := tx.Rollback(); err != nil {
@@ -39,12 +37,9 @@ func impatient(dir string) Options {
 // refused makes a call that must not run, and returns its error.
 func refused(t *testing.T, s *Store, inv dray.Invocation) *dray.Error {
 	t.Helper()
-	next := dray.ExecutorFunc(func(context.Context, dray.Call, dray.Sink) (dray.Result, error) {
-		t.Error("the call ran")
-		return exited(0), nil
-	})
 	started := time.Now()
-	_, err := s.Executor(next).Execute(context.Background(), dray.Call{Invocation: inv}, dray.Discard)
+	_, err := s.Executor(mustNotRun(t)).Execute(context.Background(), dray.Call{Invocation: inv},
+		dray.Discard)
 	if took := time.Since(started); took > s.writeTimeout+5*time.Second {
 		t.Errorf("refused after %v, the write timeout is %v", took, s.writeTimeout)
 	}
@@ -181,9 +176,7 @@ func TestFullDiskRefusesCalls(t *testing.T) {
 	})
 	s := open(t, impatient(dir))
 	filler, err := os.Create(filepath.Join(dir, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	block := make([]byte, 4096)
 	for err == nil {
 		_, err = filler.Write(block)
@@ -286,10 +279,8 @@ func TestLateBeginRecordIsCompensated(t *testing.T) {
 	opts := options(t.TempDir())
 	s, _ := reopen(t, opts)
 	inv := newInvocation("exec")
-	j, _, err := s.beginEvent(dray.Call{Invocation: inv}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	j, err := s.beginEvent(dray.Call{Invocation: inv}, time.Now())
+	must(t, err)
 	// A commit that hangs until the caller has given up.
 	if _, err := s.writer.commit(context.Background(), []*pendingEvent{j}); err != nil {
 		t.Fatal(err)
@@ -338,10 +329,8 @@ func TestCloseCommitsQueue(t *testing.T) {
 	s, _ := reopen(t, opts)
 	var jobs []*pendingEvent
 	for range 3 * maxBatch {
-		j, _, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		j, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, time.Now())
+		must(t, err)
 		jobs = append(jobs, j)
 	}
 	if !s.writer.enqueue(jobs) {

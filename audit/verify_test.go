@@ -17,9 +17,7 @@ func mustVerify(t testing.TB, opts Options, checkpoint []byte) Report {
 	report, err := Verify(context.Background(), VerifyOptions{
 		Path: opts.Path, CapturesDir: opts.CapturesDir, Checkpoint: checkpoint,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return report
 }
 
@@ -38,9 +36,7 @@ func TestVerifySamples(t *testing.T) {
 	s, _ := reopen(t, opts)
 	beginOnly(t, s)
 	signed, err := s.Checkpoint(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	recordCalls(t, s, 2)
 	report := mustVerify(t, opts, signed)
 	checkNoFindings(t, report)
@@ -81,9 +77,7 @@ func TestVerifyManyEvents(t *testing.T) {
 	if err == nil {
 		err = s.submit(context.Background(), end)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	report := mustVerify(t, opts, nil)
 	checkNoFindings(t, report)
 	if report.Events != 2*verifyBatch+2 {
@@ -100,9 +94,7 @@ func TestVerifyAfterRetention(t *testing.T) {
 	if err == nil {
 		_, err = s.Prune(t.Context(), PruneOptions{Before: time.Now()})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	recordCalls(t, s, 2)
 	report := mustVerify(t, opts, signed)
 	checkNoFindings(t, report)

@@ -41,6 +41,7 @@ type pendingEvent struct {
 	projectionSQL string
 	args          []any
 	extra         rowWriter // nil for none
+	refusal       error     // why the call of a begin record must not run, nil if it may
 	// compensate makes the end record for a begin record that is committed after its caller gave up.
 	// It is nil for an end record, which is written whether its caller waits or not.
 	compensate func() *pendingEvent

@@ -121,9 +121,7 @@ func TestHungCommitTimesOut(t *testing.T) {
 
 func begin(t *testing.T, s *Store) *pendingEvent {
 	t.Helper()
-	j, unfit, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, time.Now())
-	if unfit != nil || err != nil {
-		t.Fatal(unfit, err)
-	}
+	j, err := s.beginEvent(dray.Call{Invocation: newInvocation("exec")}, time.Now())
+	must(t, err)
 	return j
 }
