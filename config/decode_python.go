@@ -105,7 +105,42 @@ func (d *decoder) checkPython(stack layeredValues) {
 		d.addValue(v, "exceeds limits.max_timeout, which is "+durationText(limits.MaxTimeout),
 			"write "+durationText(limits.MaxTimeout)+" or less, or raise limits.max_timeout")
 	}
+	d.checkPyodideMemory(stack)
 	d.checkBudgets(stack)
+}
+
+// MinPyodideMemory is the smallest budget in bytes that a process of the runtime pyodide fits into.
+const MinPyodideMemory = 192 << 20
+
+// checkPyodideMemory refuses a budget that no process of the runtime pyodide fits into, if the
+// configuration selects this runtime or has a key of it. Otherwise its calls fail with that.
+func (d *decoder) checkPyodideMemory(stack layeredValues) {
+	v, _ := stack.lookup("python.memory")
+	if v.origin == (Origin{}) || d.c.Python.Memory == 0 || d.c.Python.Memory >= MinPyodideMemory {
+		return
+	}
+	least := sizeText(MinPyodideMemory)
+	fix := "write " + least + " or more"
+	switch key := configuredPyodideKey(stack); {
+	case d.c.Python.Runtime == PythonPyodide:
+		fix += ", or set python.runtime to container"
+	case key != "":
+		fix += ", or remove " + key
+	default:
+		return
+	}
+	d.addValue(v, "is below "+least+", which the runtime pyodide needs", fix)
+}
+
+// configuredPyodideKey returns a key of the runtime pyodide that the configuration has, or "".
+func configuredPyodideKey(stack layeredValues) string {
+	for _, name := range []string{"resident", "assets", "deno", "preload"} {
+		key := "python.pyodide." + name
+		if v, _ := stack.lookup(key); v.origin != (Origin{}) {
+			return key
+		}
+	}
+	return ""
 }
 
 // checkBudgets checks that the processes of all sessions fit into the total. The defaults do not,

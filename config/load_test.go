@@ -304,6 +304,21 @@ func TestNamesKeepTheirCase(t *testing.T) {
 	}
 }
 
+// Sessions of the runtime container may have less memory than one of pyodide needs (PY-23).
+func TestMemoryOfContainerSessions(t *testing.T) {
+	for _, value := range []string{"64MiB", "191MiB"} {
+		c := source{file: "python: {memory: " + value + "}\n"}.mustLoad(t)
+		if c.Python.Memory >= config.MinPyodideMemory {
+			t.Errorf("%s is %d", value, c.Python.Memory)
+		}
+	}
+	if m := (source{env: []string{
+		"DRAY_PYTHON_MEMORY=191MiB", "DRAY_PYTHON_PYODIDE_RESIDENT=1",
+	}}).diagnostics(t); len(m) != 1 || m[0].Key != "python.memory" || m[0].Suggestion == "" {
+		t.Errorf("got %+v", m)
+	}
+}
+
 // A lease must be long enough for a reply of the agent.
 func TestMinimumLease(t *testing.T) {
 	for _, lease := range []string{"1ms", "999ms"} {

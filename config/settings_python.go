@@ -24,7 +24,8 @@ func pythonSettings() settingDefs {
 			"timeout of runs whose call has none; maximum `limits.max_timeout`",
 		},
 		{"python.cpu", durationKind, "0s", "maximum processor time of a run; 0s is no limit"},
-		{"python.memory", sizeKind, "512MiB", "memory of the process of a session"},
+		{"python.memory", sizeKind, "512MiB", "memory of the process of a session; " +
+			"the runtime `pyodide` needs 192MiB"},
 		{
 			"python.total_memory", sizeKind, "4GiB",
 			"maximum of the sessions with a process times `python.memory`: of `python.resident`, and of " +

@@ -367,12 +367,21 @@ func (s *Sessions) busyError(h *hold, w *waiter, why string) *dray.Error {
 	retry := retryAfterError{max(time.Second, s.opts.QueueWait.Truncate(time.Second)/4)}
 	what := fmt.Sprintf("all workers of the Python runtime %s are in use (%d of %d)",
 		p.runtime.Name(), p.used, p.limit)
-	hint := "retry in %v, or raise python.resident, python.queue or python.queue_wait"
+	hint := "retry in %v, or raise " + residentKey(p.runtime.Name()) +
+		", python.queue or python.queue_wait"
 	if w == &h.turn {
 		what = fmt.Sprintf("the Python session %q runs other calls", h.session.key.Name)
 		hint = "retry in %v, use another session, or interrupt the call that runs"
 	}
 	return dray.Errorf(dray.CodeBusy, "%s: %s: %w", what, why, retry).WithHint(hint, retry.after)
+}
+
+// residentKey returns the configuration key of the number of workers of a runtime.
+func residentKey(runtime string) string {
+	if runtime == RuntimePyodide {
+		return "python.pyodide.resident"
+	}
+	return "python.resident"
 }
 
 func errShuttingDown() *dray.Error {

@@ -26,8 +26,9 @@ const (
 	// denoData is their private writable memory, most of which is never touched.
 	denoMemory = 128 << 20
 	denoData   = 1 << 30
-	// minPyodideMemory is the smallest budget in bytes that Python itself fits into.
-	minPyodideMemory = 192 << 20
+	// MinPyodideMemory is the smallest budget in bytes that Python itself fits into. The configuration
+	// refuses a smaller one where the runtime is configured.
+	MinPyodideMemory = 192 << 20
 )
 
 // PyodideConfig is what the runtime pyodide needs.
@@ -103,10 +104,10 @@ func (p *Pyodide) check(spec WorkerSpec) error {
 	case spec.Executable != "":
 		return dray.Errorf(dray.CodeUnsupported, "the Python runtime %s has no other interpreter",
 			RuntimePyodide).WithHint("use the runtime %s", RuntimeContainer)
-	case spec.Memory > 0 && spec.Memory < minPyodideMemory:
+	case spec.Memory > 0 && spec.Memory < MinPyodideMemory:
 		return dray.Errorf(dray.CodeLimitExceeded,
 			"the Python runtime %s does not fit into %d MiB", RuntimePyodide, spec.Memory>>20).
-			WithHint("set python.memory to at least %d MiB", minPyodideMemory>>20)
+			WithHint("set python.memory to at least %d MiB", MinPyodideMemory>>20)
 	default:
 		return nil
 	}

@@ -135,7 +135,7 @@ func New(opts Options) (*Sessions, error) {
 		if limit < 1 {
 			return nil, dray.Errorf(dray.CodeInvalidRequest,
 				"the Python runtime %s may have %d workers", r.Name(), limit).
-				WithHint("set its number of resident workers to 1 or more")
+				WithHint("set %s to 1 or more", residentKey(r.Name()))
 		}
 		s.pools[r.Name()] = &pool{runtime: r, limit: limit, residents: map[*session]bool{}}
 	}

@@ -148,6 +148,27 @@ func TestSessions_QueueIsBounded(t *testing.T) {
 	})
 }
 
+// The hint of a call without a worker names the keys of its runtime (PY-25).
+func TestSessions_BusyNamesKeys(t *testing.T) {
+	for runtime, want := range map[string]string{
+		RuntimeContainer: "raise python.resident, python.queue", RuntimePyodide: "raise python.pyodide.resident,",
+	} {
+		f := &fakeRuntime{name: runtime, execute: ignoreInterrupts}
+		s := newSessions(t, f, func(o *Options) { o.Queue, o.Resident[runtime] = 0, 1 })
+		run, err := s.Start(t.Context(), Key{Runtime: runtime, Name: "a"}, nil, CallSpec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Start(t.Context(), Key{Runtime: runtime, Name: "b"}, nil, CallSpec{})
+		e := dray.AsError(err)
+		if e == nil || e.Code != dray.CodeBusy || !strings.Contains(e.Hint, want) {
+			t.Errorf("%s: %+v", runtime, e)
+		}
+		run.Stop(0)
+		run.Release()
+	}
+}
+
 // A slot is free only when the process is gone (PY-25).
 func TestSessions_SlotIsFreeWhenTheProcessIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

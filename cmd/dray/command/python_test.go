@@ -4,7 +4,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/internal/python"
 )
+
+// The configuration and the runtime pyodide agree on the least memory of a process (PY-23).
+func TestMinPyodideMemory(t *testing.T) {
+	if config.MinPyodideMemory != python.MinPyodideMemory {
+		t.Errorf("the configuration has %d, the runtime %d", config.MinPyodideMemory,
+			python.MinPyodideMemory)
+	}
+}
 
 // The arguments of the program begin with the first flag that dray does not have (PY-13).
 func TestSeparateProgramArgs(t *testing.T) {
