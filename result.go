@@ -145,8 +145,24 @@ type Metadata struct {
 	QueuedMS float64 `json:"queued_ms,omitzero"`
 	// Retries are the attempts before the last one, which failed because of the container or engine.
 	Retries []FailedAttempt `json:"retries,omitempty"`
+	// Fetches are the requests to hosts that code of a Python session sent, or was refused, at most
+	// 100; FetchesOmitted counts the others.
+	Fetches        []Fetch `json:"fetches,omitempty"`
+	FetchesOmitted int     `json:"fetches_omitted,omitzero"`
 	// Warnings are deviations from what the caller may expect.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Fetch is a request of code in a Python session to a host. A redirect is a request of its own.
+type Fetch struct {
+	Method string `json:"method"`
+	// Host has the port if the URL has one.
+	Host string `json:"host"`
+	// Status is that of the response, 0 if there is none. Bytes is the length of its body.
+	Status int   `json:"status,omitzero"`
+	Bytes  int64 `json:"bytes,omitzero"`
+	// Error is the name of the errno that the code got, such as EACCES; empty is none.
+	Error string `json:"error,omitempty"`
 }
 
 // FailedAttempt is an attempt of a call that was repeated.

@@ -35,7 +35,8 @@ var failureCodes = []string{
 	string(dray.CodeLimitExceeded), string(dray.CodeBadCwd), string(dray.CodeDenied),
 }
 
-// Codes of failures that only Python has. No runtime uses the first two yet.
+// Codes of failures that only Python has. The first two are of a permission that the session lacks,
+// and of a function that it does not have.
 const (
 	CodeAccess             = "EACCES"
 	CodeNoSystem           = "ENOSYS"

@@ -36,10 +36,9 @@ type conn struct {
 	// kill ends the worker. conn calls it once, when the worker has violated the protocol or its
 	// stdout has ended. It must not block, and must make blocked reads and writes end.
 	kill func()
-	// onCall receives a brokered call. If it is nil, as in both runtimes, such a call is a violation.
-	// It is called by the goroutine that reads the frames, so it must not block. The result is sent
-	// with answerCall.
-	onCall func(e *execution, body []byte)
+	// newBroker returns what receives the brokered calls of a request. If it is nil, such a call is a
+	// violation. Whoever ends the request closes the broker.
+	newBroker func(e *execution, req Request) *broker
 	// receivesFiles says that a request may send files that changed; see execution.changedFiles. No
 	// runtime sets it yet.
 	receivesFiles bool
@@ -128,6 +127,9 @@ func (c *conn) execute(req Request) (*execution, error) {
 	}
 	c.request++
 	e := newExecution(c, c.request, req.Globals)
+	if c.newBroker != nil {
+		e.broker = c.newBroker(e, req)
+	}
 	c.active = e
 	c.out.add(message{
 		request: e.request, part: kindRequest, last: kindRequestEnd, body: body, until: e.done,

@@ -383,19 +383,22 @@ func TestConn_CallsAndFiles(t *testing.T) {
 	calls := make(chan string, 1)
 	p := greeted(t, func(c *conn) {
 		c.receivesFiles = true
-		c.onCall = func(e *execution, body []byte) {
-			calls <- string(body)
-			e.answerCall([]byte(`"answer"`))
-		}
+		c.newBroker = func(e *execution, req Request) *broker { return newBroker(e, req, nil, nil) }
 	})
-	e := p.execute(Request{})
+	e := p.execute(Request{Services: Services{CallTool: func(_ context.Context, name string,
+		input json.RawMessage, _ Permissions,
+	) (json.RawMessage, error) {
+		calls <- name + string(input)
+		return json.RawMessage(`"answer"`), nil
+	}}})
+	defer e.broker.close()
 	p.read()
-	p.write(kindCall, 1, `{"a":`)
-	p.write(kindCallEnd, 1, `1}`)
-	if got := <-calls; got != `{"a":1}` {
+	p.write(kindCall, 1, `{"id":1,"interrupts":0,`)
+	p.write(kindCallEnd, 1, `"call_tool":{"name":"stat","input":{"a":1}}}`)
+	if got := <-calls; got != `stat{"a":1}` {
 		t.Fatal(got)
 	}
-	if h, body := p.read(); h.kind != kindResultEnd || body != `"answer"` {
+	if h, body := p.read(); h.kind != kindResultEnd || body != `{"id":1,"output":"answer"}` {
 		t.Fatalf("%+v %s", h, body)
 	}
 	var reading sync.WaitGroup

@@ -17,6 +17,7 @@ type execution struct {
 	changed        pipe // the tree of files that changed
 	changedEnded   bool
 	call           assembly
+	broker         *broker  // nil if the runtime has none
 	answer         assembly // the reply as it arrives
 
 	done  chan struct{} // closed when reply and err are set
@@ -112,14 +113,14 @@ func (e *execution) receiveFiles(h header) error {
 
 // receiveCall receives a part of a brokered call.
 func (e *execution) receiveCall(h header) error {
-	if e.conn.onCall == nil {
+	if e.broker == nil {
 		return protocolError("it made a call, which this runtime does not support")
 	}
 	if err := e.call.add(e.conn.frames, h); err != nil {
 		return err
 	}
 	if h.kind == kindCallEnd {
-		e.conn.onCall(e, e.call.take())
+		return e.broker.receive(e.call.take())
 	}
 	return nil
 }

@@ -1,5 +1,7 @@
 package python
 
+import "net/netip"
+
 // Unlock starts workers without lock-down, so that code reaches JavaScript and meets Deno's
 // permissions.
 func (c PyodideConfig) Unlock() PyodideConfig {
@@ -11,4 +13,10 @@ func (c PyodideConfig) Unlock() PyodideConfig {
 func CheckReply(body []byte, globals []string) error {
 	_, err := checkReply(body, globals)
 	return err
+}
+
+// Loopback lets code reach loopback addresses, where the servers of tests are.
+func (c PyodideConfig) Loopback() PyodideConfig {
+	c.fetcher = newFetcher(netip.Addr.IsLoopback)
+	return c
 }

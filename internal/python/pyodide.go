@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -45,7 +46,8 @@ type PyodideConfig struct {
 	// Log receives the stderr of workers. Nil is none.
 	Log *zap.Logger
 
-	unlocked bool // no lock-down: tests of what Deno's permissions alone deny
+	fetcher  *fetcher // nil is one that reaches public addresses only
+	unlocked bool     // no lock-down: tests of what Deno's permissions alone deny
 }
 
 // Pyodide is the runtime pyodide: CPython in WebAssembly, in a Deno process on the host with no
@@ -57,6 +59,9 @@ type Pyodide struct {
 
 // NewPyodide returns the runtime. It starts nothing.
 func NewPyodide(cfg PyodideConfig) *Pyodide {
+	if cfg.fetcher == nil {
+		cfg.fetcher = newFetcher(nil)
+	}
 	return &Pyodide{cfg: cfg, snapshot: snapshotFolder{dir: cfg.Dir}}
 }
 
@@ -66,7 +71,7 @@ func (*Pyodide) Name() string { return RuntimePyodide }
 // Capabilities implements Runtime.
 func (*Pyodide) Capabilities() Capabilities {
 	return Capabilities{
-		Permissions: true, InterruptKeepsState: true, MemoryLimit: true, CPULimit: true,
+		Permissions: true, Broker: true, InterruptKeepsState: true, MemoryLimit: true, CPULimit: true,
 	}
 }
 
@@ -148,6 +153,9 @@ func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder s
 		return nil, err
 	}
 	w.permissions = spec.Permissions
+	w.conn.newBroker = func(e *execution, req Request) *broker {
+		return newBroker(e, req, spec.Permissions, p.cfg.fetcher)
+	}
 	timeout := pyodideHello
 	if len(p.cfg.Preload) > 0 {
 		timeout += preloadTimeout
@@ -240,12 +248,20 @@ type pyodideExecution struct {
 // Interrupt implements Execution. The worker polls the file while Python code runs, and receives
 // the frame while the code waits for stdin. If it does neither, the caller kills it after a grace.
 func (e *pyodideExecution) Interrupt() {
+	e.broker.interrupt()
 	_, _ = e.worker.work.interrupts.Write(binary.BigEndian.AppendUint32(nil, e.request))
 	e.execution.Interrupt()
 }
 
-// Reply implements Execution.
+// Stdin implements Execution.
+func (e *pyodideExecution) Stdin() io.WriteCloser { return heldStdin{e.execution.Stdin(), e.execution} }
+
+// Fetches returns the requests to hosts so far, and how many more there were.
+func (e *pyodideExecution) Fetches() (fetches []dray.Fetch, omitted int) { return e.broker.recorded() }
+
+// Reply implements Execution. It ends what the code asked the daemon for, and waits for that.
 func (e *pyodideExecution) Reply() (Reply, error) {
+	e.broker.close()
 	reply, err := e.execution.Reply()
 	e.mu.Lock()
 	defer e.mu.Unlock()

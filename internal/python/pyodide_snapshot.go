@@ -100,7 +100,9 @@ func snapshotID(found assets.Assets, index []byte) string {
 }
 
 // programSources are the files in the folder that are part of this program.
-var programSources = []string{runnerName, "values.py", "core.py", "packages.py", "pyodide.py"}
+var programSources = []string{
+	runnerName, "values.py", "core.py", "packages.py", "dray.py", "pyodide.py",
+}
 
 func programSource(name string) []byte {
 	if name != runnerName {

@@ -439,6 +439,14 @@ func (r *Run) Reply() (Reply, bool) {
 	return r.reply, err == nil
 }
 
+// Fetches returns the first 100 requests that the code sent to hosts, and how many more there were.
+func (r *Run) Fetches() (fetches []dray.Fetch, omitted int) {
+	if e, ok := r.execution.(interface{ Fetches() ([]dray.Fetch, int) }); ok {
+		return e.Fetches()
+	}
+	return nil, 0
+}
+
 // Session describes the worker that the call runs in.
 func (r *Run) Session() SessionInfo { return r.info }
 

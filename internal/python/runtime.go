@@ -41,7 +41,7 @@ type Capabilities struct {
 	// Modules says that `python -m` works, Prepare that operation prepare does.
 	Modules bool `json:"modules"`
 	Prepare bool `json:"prepare"`
-	// Broker says that `import dray` has read_text_file, fetch and call_tool. No runtime has it yet.
+	// Broker says that `import dray` has read_text_file, fetch and call_tool.
 	Broker bool `json:"broker"`
 	// MemoryLimit and CPULimit say that the budgets are enforced.
 	MemoryLimit bool `json:"memory_limit"`
@@ -145,6 +145,8 @@ type Request struct {
 	// CPU is the budget of processor time. Zero is no limit.
 	CPU      time.Duration `json:"cpu_ns,omitempty"`
 	ReadOnly bool          `json:"read_only,omitempty"`
+	// Services are those of the module dray, for runtimes with the capability Broker.
+	Services Services `json:"-"`
 }
 
 // Reply is how a request ended, after [checkReply].

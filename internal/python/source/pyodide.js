@@ -48,6 +48,8 @@ const REQUEST = 113; // q
 const REQUEST_END = 81;
 const FILES = 102; // f
 const FILES_END = 70;
+const RESULT = 98; // b
+const RESULT_END = 66;
 
 let sentFrames = 0;
 let receivedFrames = 0;
@@ -134,11 +136,17 @@ let interruptFrames = 0; // of the request
 let interruptRecords = 0; // of the request, in the file
 let interruptsSeen = 0; // of the request, by frame or file
 
+/** Frames of stdin that came while the code waited for a result. They are few: the daemon sends */
+/** none while it has a call. */
+/** @type {any[]} */
+let stdinFrames = [];
+let nextStdin = 0; // of stdinFrames
+
 /** Reads stdin of the request that runs. */
 /** @param {Uint8Array} buffer */
 function readCodeStdin(buffer) {
   while (stdinRest.length === 0 && !stdinEnded) {
-    const frame = readFrame();
+    const frame = nextStdin < stdinFrames.length ? stdinFrames[nextStdin++] : readFrame();
     if (frame.request !== request) continue; // stdin of an earlier request
     if (frame.kind === STDIN) stdinRest = frame.body;
     if (frame.kind === STDIN_END) stdinEnded = true;
@@ -152,6 +160,38 @@ function readCodeStdin(buffer) {
   setBytes(buffer, subarray(stdinRest, 0, n));
   stdinRest = subarray(stdinRest, n);
   return n;
+}
+
+let brokered = 0; // calls of the request
+
+/** Sends a call to the daemon and waits for the result; both are JSON. An interrupt makes the daemon */
+/** answer at once. One that comes before the call is sent makes it return null: Python asks for */
+/** signals, then repeats. call is an object without its first brace. */
+/** @param {string} call */
+function broker(call) {
+  if (request === 0) fail("a call while no request runs");
+  nextPoll = 0;
+  if (!interrupted) pollInterrupt();
+  if (interrupted) return null;
+  const id = ++brokered;
+  send("c", "C", encode('{"id":' + id + ',"interrupts":' + interruptsSeen + "," + call));
+  if (nextStdin === stdinFrames.length) {
+    stdinFrames = [];
+    nextStdin = 0;
+  }
+  /** @type {Uint8Array[]} */
+  const parts = [];
+  for (let n = 0;;) {
+    const frame = readFrame();
+    if (frame.request !== request) continue;
+    if (frame.kind === STDIN || frame.kind === STDIN_END) stdinFrames[stdinFrames.length] = frame;
+    if (frame.kind === INTERRUPT && ++interruptFrames > interruptsSeen) {
+      interruptsSeen = interruptFrames;
+      interrupted = true;
+    }
+    if (frame.kind === RESULT || frame.kind === RESULT_END) parts[n++] = frame.body;
+    if (frame.kind === RESULT_END) return decode(join(parts));
+  }
 }
 
 /** @param {string} kind */
@@ -300,7 +340,7 @@ async function load() {
   python._api.config._loadSnapshot = undefined;
   python._module.instantiateWasm = undefined;
   if (!options.snapshot) {
-    for (const name of ["values", "core", "packages", "pyodide"]) {
+    for (const name of ["values", "core", "packages", "dray", "pyodide"]) {
       python.globals.set("_dray_source", text(name + ".py"));
       python.runPython(LOAD.replaceAll("NAME", name));
     }
@@ -438,6 +478,8 @@ async function serve(execute) {
   for (;;) {
     const body = nextRequest();
     stdinRest = new Bytes(0);
+    stdinFrames = [];
+    nextStdin = brokered = 0;
     stdinEnded = interrupted = false;
     interruptFrames = interruptRecords = interruptsSeen = 0;
     let reply;
@@ -478,7 +520,7 @@ async function main() {
   python.setStderr(codeOutput("e"));
   python.setInterruptBuffer(signals);
   const [hello, execute] = python.pyimport("_dray_pyodide").start({
-    locked: options.lockdown, sleep, memory: () => python._module.HEAP8.length,
+    locked: options.lockdown, sleep, broker, memory: () => python._module.HEAP8.length,
     readPackage: packageReader(), packageLimit: options.memory,
     preload: JSON.stringify(options.preload ?? []), fail,
   });

@@ -14,6 +14,7 @@ from importlib.machinery import PathFinder
 
 import _ast
 import _dray_core
+import _dray_dray
 import _dray_packages
 from _dray_core import ONLY_AST, Refusal
 
@@ -251,6 +252,7 @@ class Session(_dray_core.Session):
 
     def enter(self, request):
         os.makedirs(request["cwd"], exist_ok=True)
+        sys.modules["dray"] = _dray_dray
         names = super().enter(request)
         source = request.get("code")
         if request.get("file"):
@@ -287,6 +289,8 @@ def start(host):
     asyncio._set_running_loop(None)  # Pyodide's own loop is not used
     asyncio.events._set_event_loop_policy(Policy())
     runtime.wait, runtime.memory = host.sleep, host.memory
+    broker = host.broker
+    _dray_dray._send = lambda call: broker(call[1:])
     time.sleep = sleep
     sys.executable = ""
     _reseed()
