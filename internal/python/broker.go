@@ -48,8 +48,9 @@ type broker struct {
 	services    Services
 	fetcher     *fetcher
 	cwd         string
-	ctx         context.Context // of the request
-	cancel      context.CancelCauseFunc
+	// begin returns the context of a call, which ends with the request: with cancel.
+	begin  func() (context.Context, context.CancelCauseFunc)
+	cancel context.CancelCauseFunc
 
 	mu         sync.Mutex
 	calls      uint32
@@ -112,7 +113,11 @@ func newBroker(e *execution, req Request, permissions *Permissions, f *fetcher) 
 	if permissions != nil {
 		b.permissions = *permissions
 	}
-	b.ctx, b.cancel = context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
+	b.begin = func() (context.Context, context.CancelCauseFunc) {
+		return context.WithCancelCause(ctx)
+	}
+	b.cancel = cancel
 	return b
 }
 
@@ -139,7 +144,7 @@ func (b *broker) receive(body []byte) error {
 			b.calls)
 	}
 	b.calls++
-	ctx, cancel := context.WithCancelCause(b.ctx)
+	ctx, cancel := b.begin()
 	if b.interrupts > call.Interrupts {
 		cancel(errInterrupted) // it crossed the call
 	}

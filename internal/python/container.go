@@ -62,7 +62,7 @@ func (c *Container) Start(ctx context.Context, spec WorkerSpec) (Worker, error) 
 	if err != nil {
 		return nil, startError(err, program)
 	}
-	w := newContainerWorker(proc, spec.Generation, c.Log)
+	w := newContainerWorker(proc, spec.Generation, c.Log) //nolint:contextcheck // it outlives ctx
 	if err := w.start(ctx, spec); err != nil {
 		w.Kill()
 		<-w.done

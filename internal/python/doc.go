@@ -6,9 +6,10 @@
 // capture, limits, timeouts and cancelling are those of every other tool (package executor).
 //
 //	internal/tool    the tool python: input, output, schema
-//	internal/python  Sessions: keys, slots, queue, idle sessions, lost state
+//	internal/python  Sessions: keys, slots, queue, idle sessions, lost state, permissions
 //	                 conn: frames to and from a worker, checks of everything that comes back
 //	                 Runtime: starts workers: Container, Pyodide
+//	                 broker, fetcher: what code asks the daemon for (import dray)
 //	                 Sessions.Prepare: packages and interpreters of sessions
 //	  source/        the programs of workers, in Python and JavaScript
 //	  assets/        Deno and Pyodide on disk
@@ -24,6 +25,16 @@
 // The runner decides once whether the code ended by itself. [Run.Commit] follows that decision, so
 // a run whose files were committed is never reported as a timeout (PY-21). No runtime commits files
 // yet.
+//
+// # Brokered calls
+//
+// Code of the runtime pyodide asks the daemon for files, requests to hosts and calls of tools with
+// the module dray (source/dray.py). The worker sends one call and waits for its result; it reads no
+// stdin meanwhile, so the daemon holds stdin back. A call has the members id and interrupts and one
+// of read_text_file, fetch and call_tool: id counts the calls of the request, interrupts the
+// interrupts that the worker has seen, so that none is lost that crosses a call. The daemon kills a
+// worker that sends a malformed call, or two at a time. An interrupt and the end of the request end
+// the call; the end of the request waits until its work has ended.
 //
 // # Frames
 //
@@ -45,7 +56,7 @@
 // The daemon sends q and f frames of a request, then the others in any order. Frames of a request
 // that has ended may still arrive: the worker drops them. A reply has at most 9 MiB, of which the
 // value has 4 MiB and the globals together 4 MiB; a brokered call has 4 MiB, a hello 64 KiB. The
-// frames f, F, b, B, c, C, t and T are reserved: no runtime uses them yet. In a value "$type" is
+// frames f, F, t and T are reserved: no runtime uses them yet. In a value "$type" is
 // the first member of a tagged value, and of nothing else. The text of an error has 64 KiB at most,
 // its traceback 512 KiB.
 //

@@ -51,9 +51,9 @@ type fetcher struct {
 	transport *http.Transport
 }
 
-// newFetcher returns a fetcher that connects to addresses that allow accepts; nil is isPublic. allow
-// gets the address that is dialed, so a name with several addresses, or with others at the next
-// look, gains nothing.
+// newFetcher returns a fetcher that connects to addresses that allow accepts; nil is isPublic.
+// allow gets the address that is dialed, so a name with several addresses, or with others at the
+// next look, gains nothing.
 func newFetcher(allow func(netip.Addr) bool) *fetcher {
 	if allow == nil {
 		allow = isPublic
@@ -212,8 +212,8 @@ func (f *fetcher) send(req *http.Request, hosts []Host) (res *fetchResponse, nex
 		}
 	}
 	slices.SortStableFunc(res.Headers, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
-	if next = redirect(req, got); next != nil {
-		return res, next, nil
+	if to := redirect(req, got); to != nil {
+		return res, to, nil
 	}
 	res.Content, err = io.ReadAll(io.LimitReader(got.Body, maxContent+1))
 	switch {

@@ -153,7 +153,7 @@ func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder s
 		return nil, err
 	}
 	w.permissions = spec.Permissions
-	w.conn.newBroker = func(e *execution, req Request) *broker {
+	w.conn.newBroker = func(e *execution, req Request) *broker { //nolint:contextcheck // of a request
 		return newBroker(e, req, spec.Permissions, p.cfg.fetcher)
 	}
 	timeout := pyodideHello
@@ -186,6 +186,7 @@ func (p *Pyodide) launch(ctx context.Context, work *workDir, opts runnerOptions,
 		return nil, process.WrapStartError(err, spec.Dir)
 	}
 	w := &pyodideWorker{
+		//nolint:contextcheck // it outlives ctx
 		containerWorker: newContainerWorker(process.Adapt(proc), opts.Generation, p.cfg.Log),
 		pid:             proc.Pid, work: work, done: make(chan struct{}),
 	}
@@ -254,14 +255,20 @@ func (e *pyodideExecution) Interrupt() {
 }
 
 // Stdin implements Execution.
-func (e *pyodideExecution) Stdin() io.WriteCloser { return heldStdin{e.execution.Stdin(), e.execution} }
+func (e *pyodideExecution) Stdin() io.WriteCloser {
+	return heldStdin{e.execution.Stdin(), e.execution}
+}
 
 // Fetches returns the requests to hosts so far, and how many more there were.
-func (e *pyodideExecution) Fetches() (fetches []dray.Fetch, omitted int) { return e.broker.recorded() }
+func (e *pyodideExecution) Fetches() (fetches []dray.Fetch, omitted int) {
+	return e.broker.recorded()
+}
 
 // Reply implements Execution. It ends what the code asked the daemon for, and waits for that.
 func (e *pyodideExecution) Reply() (Reply, error) {
-	e.broker.close()
+	if e.broker != nil {
+		e.broker.close()
+	}
 	reply, err := e.execution.Reply()
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,9 +171,9 @@ func testBrokerFetch(t *testing.T, start startFunc) {
 	}
 	r := w.Begin(t, brokered("import dray\ndray.fetch('"+local+"/to?u=/echo')", python.Services{}))
 	r.End(t)
-	recorded := r.Execution.(interface{ Fetches() ([]dray.Fetch, int) })
-	if got, _ := recorded.Fetches(); len(got) != 2 || got[0].Status != 302 || got[1].Status != 418 ||
-		got[1].Method != "GET" || got[1].Host != "localhost:"+port || got[1].Bytes == 0 {
+	recorded, ok := r.Execution.(interface{ Fetches() ([]dray.Fetch, int) })
+	if got, _ := recorded.Fetches(); !ok || len(got) != 2 || got[0].Status != 302 ||
+		got[1].Status != 418 || got[1].Method != "GET" || got[1].Host != "localhost:"+port || got[1].Bytes == 0 {
 		t.Errorf("recorded %+v", got)
 	}
 	w = start(t, python.Permissions{FS: python.FSWrite})
@@ -201,8 +202,10 @@ func TestPyodideBroker_PrivateAddresses(t *testing.T) {
 	w := h.Start(t, func(s *python.WorkerSpec) {
 		s.Permissions = &python.Permissions{Network: network}
 	})
-	hosts := append(names, "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::]", "[64:ff9b::7f00:1]",
-		"[fe80::1%25lo]", "①27.0.0.1", "127。0。0。1")
+	hosts := slices.Concat(names, []string{
+		"[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::]", "[64:ff9b::7f00:1]",
+		"[fe80::1%25lo]", "①27.0.0.1", "127。0。0。1",
+	})
 	for _, host := range hosts {
 		got := w.Code(t, caught(`dray.fetch("http://`+host+`:`+port+`/")`))
 		if !strings.HasPrefix(string(got.Value), `["E`) {
@@ -267,7 +270,7 @@ func testBrokerTools(t *testing.T, start startFunc) {
 
 // testBrokerEnds interrupts and ends code while the daemon works for it (PY-06, PY-27).
 func testBrokerEnds(t *testing.T, start startFunc) {
-	began, ended := make(chan struct{}, 10), make(chan error, 10)
+	began, ended := make(chan struct{}, 10), make(chan struct{}, 10)
 	services := python.Services{CallTool: func(ctx context.Context, name string, _ json.RawMessage,
 		_ python.Permissions,
 	) (json.RawMessage, error) {
@@ -276,7 +279,7 @@ func testBrokerEnds(t *testing.T, start startFunc) {
 		}
 		began <- struct{}{}
 		<-ctx.Done()
-		ended <- context.Cause(ctx)
+		ended <- struct{}{}
 		return nil, context.Cause(ctx)
 	}}
 	const code = "import dray\nx = 1\ntry:\n  dray.call_tool('wait')\nexcept KeyboardInterrupt:\n  x = 'interrupted'\nx"

@@ -31,6 +31,7 @@ func Run(t *testing.T, h Harness) {
 		{"Output", testOutput},
 		{"Limits", testLimits},
 		{"Capabilities", testCapabilities},
+		{"Broker", testBroker},
 		{"Ends", testEnds},
 	} {
 		t.Run(group.name, func(t *testing.T) { group.test(t, h) })
@@ -172,6 +173,38 @@ func refused(t *testing.T, w Worker, req python.Request) {
 	if got := w.Value(t, "1+1"); got != "2" {
 		t.Errorf("the next request returned %s", got)
 	}
+}
+
+// brokerCases ask the daemon without any permission (PY-11, PY-19).
+var brokerCases = []testCase{
+	denies("dray.read_text_file('a')", `["EACCES","denied",true]`),
+	denies("dray.fetch('http://example.org/')", `["EACCES","denied",true]`),
+	denies("dray.call_tool('stat', {'path': '.'})", `["ENOSYS","unsupported",false]`),
+	several("a denied call changes nothing", code("import dray\nx = 1"),
+		failing("dray.fetch('http://example.org/')", "dray.DrayError: [Errno "), value("x", "1")),
+	run("equal keys", "import dray\ntry:\n  dray.call_tool('a', {1: 2, '1': 3})\n"+
+		"except dray.DrayError as e:\n  r = e.code\nr", `"unsupported"`),
+	raises("NaN", "import dray\ndray.call_tool('a', {'x': float('nan')})", "ValueError: "),
+	raises("a surrogate", "import dray\ndray.read_text_file('\\udc80')", "UnicodeEncodeError: "),
+	raises("too large", "import dray\ndray.call_tool('a', {'x': 'x' * (4 << 20)})",
+		"dray.DrayError: [Errno "),
+	several("the module comes back", code("import dray, sys\nfirst = dray\ndel sys.modules['dray']"),
+		value("import dray\ndray is first", "true")),
+}
+
+// denies is a case of one call, whose value is [errno, code, whether it is a PermissionError].
+func denies(call, want string) testCase {
+	return run(call, "import dray, errno\ntry:\n  r = "+call+"\nexcept OSError as e:\n"+
+		"  r = [errno.errorcode[e.errno], e.code, isinstance(e, PermissionError)]\nr", want)
+}
+
+func testBroker(t *testing.T, h Harness) {
+	if h.Runtime.Capabilities().Broker {
+		table(brokerCases)(t, h)
+		return
+	}
+	table([]testCase{raises("no module", "import dray", "ModuleNotFoundError: No module named 'dray'")})(
+		t, h)
 }
 
 func isUnsupported(t *testing.T, err error) {
