@@ -324,7 +324,7 @@ func (b *SyncPlanned) call() string { return b.Invocation }
 
 // SyncsRecovered is the body of the kind recovery (SY-06).
 type SyncsRecovered struct {
-	Completed int    `json:"completed" doc:"syncs that were completed"`
+	Completed int    `json:"completed" doc:"syncs and commits of Python runs that were completed"`
 	Error     string `json:"error,omitempty" doc:"why others were not"`
 }
 

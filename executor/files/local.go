@@ -41,6 +41,15 @@ func Open(root string) (*Local, error) {
 // Close closes the root.
 func (l *Local) Close() error { return l.root.Close() }
 
+// RealPath returns the absolute path of the root, without symlinks, wherever it is by now.
+func (l *Local) RealPath() (path string, err error) {
+	err = l.withRoot(func(root *os.File) error {
+		path, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", root.Fd()))
+		return err
+	})
+	return path, err
+}
+
 // Stat describes a file. It does not follow a symlink.
 func (l *Local) Stat(name string) (dray.FileInfo, error) {
 	info, err := l.root.Lstat(clean(name))

@@ -37,6 +37,9 @@ type Config struct {
 	// Homes is the directory of the private HOME of each workspace, and of the directories for result
 	// files of calls.
 	Homes string
+	// Commits is the directory that records commits with expectations; see [files.Commits]. Empty
+	// records none.
+	Commits string
 }
 
 // Host is this machine. It is safe for concurrent use.
@@ -234,7 +237,14 @@ func (h *Host) Check(dir string) error {
 func (e *environment) Files(_ context.Context, root string) (dray.Files, error) {
 	if f, err := e.host.enter(root); err == nil {
 		defer func() { _ = f.Close() }()
-		return openFiles(procFDPath(f), root)
+		local, err := openFiles(procFDPath(f), root)
+		if err != nil {
+			return nil, err // a nil *Local is no nil Files
+		}
+		if e.host.cfg.Commits == "" {
+			return local, nil
+		}
+		return files.NewCommits(e.host.cfg.Commits).Files(local), nil
 	}
 	local, err := openFiles(root, root)
 	if err != nil {

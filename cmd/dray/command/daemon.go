@@ -18,6 +18,7 @@ import (
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/executor/capture"
 	"github.com/dray-dev/dray/executor/docker"
+	"github.com/dray-dev/dray/executor/files"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/admission"
@@ -142,6 +143,8 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 func (d *daemon) openAudit(ctx context.Context, cfg *config.Config, log *zap.Logger) (err error) {
 	// before the calls are marked as interrupted: their records have the files that were synced
 	completed, recoverErr := transfer.Recover(ctx, cfg.Sandbox.Root)
+	commits, commitErr := files.NewCommits(cfg.State.Commits()).Recover(ctx)
+	completed, recoverErr = completed+commits, errors.Join(recoverErr, commitErr)
 	var interrupted int
 	d.audit, interrupted, err = audit.Open(ctx, audit.Options{
 		Path: cfg.State.AuditDB(), CapturesDir: cfg.State.Captures(), Log: log, Recover: killRemains,
@@ -155,7 +158,8 @@ func (d *daemon) openAudit(ctx context.Context, cfg *config.Config, log *zap.Log
 		return err
 	}
 	if completed > 0 || recoverErr != nil {
-		log.Warn("interrupted syncs completed", zap.Int("syncs", completed), zap.Error(recoverErr))
+		log.Warn("interrupted writes completed", zap.Int("completed", completed),
+			zap.Error(recoverErr))
 		d.audit.PostEvent(&audit.SyncsRecovered{Completed: completed, Error: errorText(recoverErr)})
 	}
 	return d.audit.RecordEvent(ctx, &audit.DaemonStarted{
@@ -229,8 +233,10 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	if err != nil {
 		log.Warn("devcontainer CLI missing", zap.Error(err))
 	}
-	d.host = host.New(host.Config{Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes()},
-		d.pool)
+	d.host = host.New(host.Config{
+		Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes(),
+		Commits: cfg.State.Commits(),
+	}, d.pool)
 	state := string(cfg.State)
 	trust := trust.NewStore(state, cfg.Trust.Workspaces,
 		workspace.NewCompose(d.pool, state, d.engine.Env(), cfg.Devcontainer.LocalEnv))
