@@ -96,7 +96,7 @@ func (a *swapFixture) untouched(t *testing.T) int {
 
 // under runs an attack while a tree is written.
 func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh string,
-	list []made,
+	list []made, how dray.WriteTreeOptions,
 ) error {
 	t.Helper()
 	over := make(chan struct{})
@@ -114,12 +114,11 @@ func (a *swapFixture) under(t *testing.T, r *rand.Rand, k swapAttack, fresh stri
 			}
 		}
 	})
-	written, err := WriteTree(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...),
-		dray.WriteTreeOptions{})
+	written, err := WriteTree(context.Background(), openRoot(t, a.dir+"/root"), treeOf(list...), how)
 	close(over)
 	attacker.Wait()
-	if err == nil && len(written) != len(list) {
-		t.Errorf("%d of %d files were written", len(written), len(list))
+	if want := len(list) + len(how.Remove); err == nil && len(written) != want {
+		t.Errorf("%d of %d files were written", len(written), want)
 	}
 	// Exchanged names are exchanged back.
 	if info, err := os.Lstat(a.dir + "/root/d"); err == nil && info.Mode()&os.ModeSymlink != 0 {
@@ -166,7 +165,8 @@ func TestSoakSwap(t *testing.T) {
 			version := ""
 			for round := range 20 {
 				fresh, next := fmt.Sprint("n", round), fmt.Sprint("version ", round)
-				err := a.under(t, r, k, fresh, attacked(files, fresh, next))
+				err := a.under(t, r, k, fresh, attacked(files, fresh, next),
+					dray.WriteTreeOptions{})
 				if errors.Is(err, ErrCommitIncomplete) {
 					recoverIn(t, a.dir+"/root")
 					err = nil
@@ -262,4 +262,57 @@ func (a *swapFixture) content(name string) string {
 	}
 	b, _ := os.ReadFile(a.dir + "/root/" + name)
 	return string(b)
+}
+
+// The same holds for commits that expect and remove files: each is exact, or a conflict with
+// nothing written (PY-10, SY-03).
+func TestSwap_Expectations(t *testing.T) {
+	const files = 100
+	for _, k := range attacks {
+		t.Run(k.name, func(t *testing.T) {
+			r := soakreport.Rand(t)
+			a := newSwapFixture(t)
+			exact, version := 0, ""
+			rounds := soakreport.Count(200, 20)
+			for round := range rounds {
+				removed := fmt.Sprint("removed", round%2)
+				sh(t, a.dir+"/root", "echo old >"+removed)
+				fresh, next := fmt.Sprint("n", round), fmt.Sprint("version ", round)
+				list := attacked(files, fresh, next)
+				how := dray.WriteTreeOptions{
+					Remove: []string{removed}, Expect: map[string]string{removed: sum("old\n")},
+				}
+				for _, m := range list {
+					how.Expect[m.name] = a.expected(m.name)
+				}
+				err := a.under(t, r, k, fresh, list, how)
+				if errors.Is(err, ErrCommitIncomplete) {
+					t.Fatal(err)
+				}
+				if err == nil {
+					exact++
+					version = next
+				} else {
+					wantCode(t, "refused", err, dray.CodeConflict)
+				}
+				if got := a.content(removed); (got == "") != (err == nil) {
+					t.Fatalf("%s is %q after %v", removed, got, err)
+				}
+				a.check(t, k, files, fresh, version, err)
+			}
+			a.untouched(t)
+			wantTree(t, a.dir+"/outside", a.outside)
+			if t.Logf("%d of %d were exact", exact, rounds); exact == 0 {
+				t.Error("none was exact")
+			}
+		})
+	}
+}
+
+// expected returns what a commit expects at a name: what is there without the attack.
+func (a *swapFixture) expected(name string) string {
+	if content := a.content(name); content != "" {
+		return sum(content)
+	}
+	return dray.ExpectAbsent
 }
