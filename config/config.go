@@ -31,6 +31,7 @@ type Config struct {
 	Breaker  Breaker
 	Audit    Audit
 	Python   Python
+	MCP      MCP
 
 	origins map[string]Origin
 	options Options
@@ -359,4 +360,10 @@ const (
 type Trust struct {
 	// Workspaces are trusted with any configuration: absolute, clean host directories.
 	Workspaces []string
+}
+
+// MCP configures the Model Context Protocol.
+type MCP struct {
+	// View is the maximum size in bytes of each output stream in the result of a call.
+	View int64
 }

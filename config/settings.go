@@ -442,6 +442,10 @@ var settings = append(settingDefs{
 			"5% of the disk",
 	},
 	{
+		"mcp.view", sizeKind, "16KiB",
+		"maximum size of each output stream in the result of a call over MCP",
+	},
+	{
 		"trust.workspaces", listKind(absPathKind), "",
 		"directories that are trusted with any configuration",
 	},
@@ -451,7 +455,7 @@ var settings = append(settingDefs{
 func unsupportedSettings() settingDefs {
 	keys := []string{
 		"policy.files", "policy.approval_lifetime",
-		"mcp.servers", "mcp.view",
+		"mcp.servers",
 	}
 	var unsupported settingDefs
 	for _, key := range keys {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/validate"
 )
@@ -37,5 +36,5 @@ func (h *lists) stats(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, listReply[dray.Stat]{items})
+	return reply(w, listReply[audit.Stat]{items})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -38,6 +39,11 @@ func (s *Server) register() error {
 	for _, op := range s.operations(schemas) {
 		api.OpenAPI().AddOperation(&op.Operation)
 		api.Adapter().Handle(&op.Operation, s.adaptHandler(op))
+	}
+	if s.cfg.MCP != nil {
+		s.mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
+			s.cfg.MCP.Serve(w, r, principal(r))
+		})
 	}
 	fixSchemas(schemas)
 	addEventSchemas(schemas.Map())

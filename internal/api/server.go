@@ -79,8 +79,17 @@ type Config struct {
 	TCP TCPAccess
 	// Access decides whose calls and workspaces a principal may see.
 	Access call.Access
+	// MCP serves /mcp. Nil: there is no such path.
+	MCP MCP
 	// Version is the version of the daemon, for /openapi.json and the Dray-Version header.
 	Version string
+}
+
+// MCP serves the Model Context Protocol; *[mcp.Server] implements it.
+type MCP interface {
+	Serve(w http.ResponseWriter, r *http.Request, principal string)
+	// Close ends all sessions and the responses that have no end of their own.
+	Close()
 }
 
 // Configured is what requests get from the daemon's configuration. A server replaces it as a whole
@@ -103,7 +112,7 @@ type AuditReader interface {
 	// List returns a page of calls, newest first.
 	List(ctx context.Context, q audit.Query) (audit.Page, error)
 	// Stats returns statistics of calls by a key.
-	Stats(ctx context.Context, by audit.StatsKey, q audit.Query) ([]dray.Stat, error)
+	Stats(ctx context.Context, by audit.StatsKey, q audit.Query) ([]audit.Stat, error)
 	// Export passes on calls with their complete inputs and outputs.
 	Export(ctx context.Context, q audit.Query, to audit.Exporter) error
 	// LastSeq returns the number of the last event. Follow passes on the calls that later events end,
@@ -254,6 +263,9 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.cfg.Calls.Drain(ctx)
 	s.endFollowing()
+	if s.cfg.MCP != nil {
+		s.cfg.MCP.Close()
+	}
 	ctx = context.WithoutCancel(ctx)
 	if s.shutdownHTTP(ctx) != nil {
 		s.stop(executor.ErrShutdown) // cancels what the remaining requests wait for

@@ -203,6 +203,19 @@ func (r *Registry) Counts() (running, queued int) {
 	return len(r.active) - queued, queued
 }
 
+// Active returns the calls of a principal that have not ended, oldest first.
+func (r *Registry) Active(principal string) []*Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var calls []*Call
+	for _, id := range slices.Sorted(maps.Keys(r.active)) { // ids sort by time
+		if c := r.active[id]; c.principal == principal {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
 // Queued returns the ids of the calls of a principal that wait for a slot; the empty one has all.
 func (r *Registry) Queued(principal string) []string {
 	r.mu.Lock()

@@ -455,3 +455,12 @@ func (w *watched) cause(err error) error {
 	}
 	return err
 }
+
+// MCP sends a request to /mcp. Its caller gets every response, also refusals.
+func (c *Client) MCP(req *http.Request) (*http.Response, error) {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.transportError(req.Context(), err)
+	}
+	return resp, nil
+}

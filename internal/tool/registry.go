@@ -186,6 +186,11 @@ func (r *Registry) List() []*dray.Tool {
 	return all
 }
 
+// Active returns the tools that may run, sorted by name.
+func (r *Registry) Active(ctx context.Context) []*dray.Tool {
+	return slices.DeleteFunc(r.List(), func(t *dray.Tool) bool { return r.check(ctx, t.Name) != nil })
+}
+
 func (r *Registry) names() []string { return slices.Sorted(maps.Keys(r.tools)) }
 
 // definition is a tool before it is registered: its data, its compiled schemas, and run, which

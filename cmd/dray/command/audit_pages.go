@@ -14,10 +14,10 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// pagedList completes a command that prints what of a list the values of its flags select.
+// pagedList completes a command that lists what fetch returns for the values of its flags.
 type pagedList[T any] struct {
 	flags []filterFlag
-	list  client.List
+	fetch func(*client.Client, context.Context, url.Values) (client.Reply[client.Page[T]], error)
 	head  []string
 	// spare are the columns that a narrow terminal does without, the first one first.
 	spare []string
@@ -43,17 +43,12 @@ func (l pagedList[T]) complete(a *app, cmd *cobra.Command) *cobra.Command {
 		case *cursor != "":
 			query.Set("cursor", *cursor)
 		}
-		p := pages{list: l.list, query: query, left: *limit, all: *all}
+		p := pages[T]{list: l, query: query, left: *limit, all: *all, out: l.printer(a)}
 		return a.withClient(func(c *client.Client) error {
 			if err := completeID(ctx, c, query); err != nil {
 				return err
 			}
-			if a.json {
-				return printPages(ctx, c, p, &jsonPages{app: a})
-			}
-			return printPages(ctx, c, p, &tablePages[T]{
-				app: a, list: l, table: a.table(l.head...).leaveOut(l.spare...),
-			})
+			return p.print(ctx, c)
 		})
 	})
 	return cmd
@@ -70,36 +65,36 @@ func completeID(ctx context.Context, c *client.Client, query url.Values) error {
 	return err
 }
 
-// pages selects a number of items of a list, or all.
-type pages struct {
-	list  client.List
+// pages fetches pages until a number of items is printed, or all are. A page may have fewer items
+// than there are (see GET /v1/invocations).
+type pages[T any] struct {
+	list  pagedList[T]
 	query url.Values
 	left  int
 	all   bool
+	out   pagePrinter[T]
 }
 
-// printPages fetches pages until the items are printed. A page may have fewer items than there are
-// (see GET /v1/invocations).
-func printPages[T any](ctx context.Context, c *client.Client, p pages, out pagePrinter[T]) error {
+func (p *pages[T]) print(ctx context.Context, c *client.Client) error {
 	for {
 		p.query.Set("limit", strconv.Itoa(p.size()))
-		page, err := client.FetchPage[T](ctx, c, p.list, p.query)
+		page, err := p.list.fetch(c, ctx, p.query)
 		if err == nil {
-			err = out.page(page)
+			err = p.out.page(page)
 		}
 		if err != nil {
 			return err
 		}
-		p.left -= len(page.Items)
-		next := page.NextCursor
+		p.left -= len(page.Value.Items)
+		next := page.Value.NextCursor
 		if next == "" || !p.all && p.left <= 0 {
-			return out.end(next)
+			return p.out.end(next)
 		}
 		p.query.Set("cursor", next)
 	}
 }
 
-func (p pages) size() int {
+func (p *pages[T]) size() int {
 	if p.all {
 		return audit.MaxLimit
 	}
@@ -108,8 +103,15 @@ func (p pages) size() int {
 
 // pagePrinter prints pages as one output.
 type pagePrinter[T any] interface {
-	page(page client.Page[T]) error
+	page(page client.Reply[client.Page[T]]) error
 	end(nextCursor string) error
+}
+
+func (l pagedList[T]) printer(a *app) pagePrinter[T] {
+	if a.json {
+		return &jsonPages[T]{app: a}
+	}
+	return &tablePages[T]{app: a, list: l, table: a.table(l.head...).leaveOut(l.spare...)}
 }
 
 // tablePages prints pages as one table. The last line, on stderr, is how to get the next page.
@@ -119,14 +121,14 @@ type tablePages[T any] struct {
 	table table
 }
 
-func (t *tablePages[T]) page(page client.Page[T]) error {
-	for _, item := range page.Items {
+func (t *tablePages[T]) page(page client.Reply[client.Page[T]]) error {
+	for _, item := range page.Value.Items {
 		t.list.row(&t.table, item)
 	}
-	for _, row := range page.Unreadable {
+	for _, row := range page.Value.Unreadable {
 		fmt.Fprintf(t.app.err, "dray: row %d cannot be read: %s\n", row.Seq, escapeLine(row.Message))
 	}
-	if len(page.Items) == 0 {
+	if len(page.Value.Items) == 0 {
 		return nil
 	}
 	return t.table.write(t.app.out)
@@ -143,15 +145,22 @@ func (t *tablePages[T]) end(nextCursor string) error {
 }
 
 // jsonPages prints pages as one JSON value, in the form of a page, while they arrive.
-type jsonPages struct {
+type jsonPages[T any] struct {
 	app        *app
 	begun      bool
-	unreadable []client.UnreadableRow
+	unreadable []jsontext.Value
 }
 
-func (j *jsonPages) page(page client.Page[jsontext.Value]) error {
-	j.unreadable = append(j.unreadable, page.Unreadable...)
-	for _, item := range page.Items {
+func (j *jsonPages[T]) page(page client.Reply[client.Page[T]]) error {
+	var raw struct {
+		Items      []jsontext.Value `json:"items"`
+		Unreadable []jsontext.Value `json:"unreadable"`
+	}
+	if err := json.Unmarshal(page.JSON, &raw); err != nil {
+		return fmt.Errorf("decode a page: %w", err)
+	}
+	j.unreadable = append(j.unreadable, raw.Unreadable...)
+	for _, item := range raw.Items {
 		if err := j.write(j.separator(), item); err != nil {
 			return err
 		}
@@ -159,7 +168,7 @@ func (j *jsonPages) page(page client.Page[jsontext.Value]) error {
 	return nil
 }
 
-func (j *jsonPages) separator() string {
+func (j *jsonPages[T]) separator() string {
 	if j.begun {
 		return ","
 	}
@@ -167,10 +176,10 @@ func (j *jsonPages) separator() string {
 	return `{"items":[`
 }
 
-func (j *jsonPages) end(nextCursor string) error {
+func (j *jsonPages[T]) end(nextCursor string) error {
 	rest, err := json.Marshal(struct {
-		NextCursor string                 `json:"next_cursor"`
-		Unreadable []client.UnreadableRow `json:"unreadable,omitempty"`
+		NextCursor string           `json:"next_cursor"`
+		Unreadable []jsontext.Value `json:"unreadable,omitempty"`
 	}{nextCursor, j.unreadable})
 	if err != nil {
 		return fmt.Errorf("encode the output: %w", err)
@@ -182,7 +191,7 @@ func (j *jsonPages) end(nextCursor string) error {
 	return j.write(begin, append(rest[1:], '\n'))
 }
 
-func (j *jsonPages) write(before string, value []byte) error {
+func (j *jsonPages[T]) write(before string, value []byte) error {
 	_, err := j.app.out.Write(append([]byte(before), safeJSON(value)...))
 	return outputError(err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapio"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
@@ -26,6 +28,7 @@ import (
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/logging"
+	"github.com/dray-dev/dray/internal/mcp"
 	"github.com/dray-dev/dray/internal/python"
 	"github.com/dray-dev/dray/internal/redact"
 	"github.com/dray-dev/dray/internal/tool"
@@ -45,6 +48,7 @@ type daemon struct {
 	budgets      *call.Budgets
 	calls        *call.Registry
 	server       *api.Server
+	mcp          *mcp.Server
 	workspaces   *workspace.Manager
 	breakers     *workspace.Breakers
 	environments workspace.Environments
@@ -126,13 +130,24 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if err != nil {
 		return err
 	}
+	d.mcp = mcp.New(mcp.Config{
+		Current: func() mcp.Configured {
+			g := d.current.Load()
+			return mcp.Configured{Intake: g.Intake, Tools: g.tools, View: int(g.cfg.MCP.View)}
+		},
+		Calls: d.calls, Open: d.captures.OpenAuto, Record: d.audit.Get, Access: d.access,
+		SessionKey: requestKey, MaxBody: cfg.Server.MaxBody, Version: thisBuild().Version,
+		Log: slog.New(slog.NewTextHandler(&zapio.Writer{Log: log.Named("mcp"), Level: zap.WarnLevel},
+			&slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
 	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
 		Configured: first.Configured,
 		Calls:      d.calls, Audit: d.audit, Prover: d.audit, Workspaces: d.workspaces,
 		Captures: d.captures, Daemon: d,
 		Record: d.audit.RecordEvent, Rejected: d.audit.CountRejection, Log: log,
 		Access: d.access, TCP: tcp, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
-		Ready: d.audit.Ready, Warnings: d.audit.Warnings, Version: thisBuild().Version,
+		Ready: d.audit.Ready, Warnings: d.audit.Warnings, MCP: d.mcp,
+		Version: thisBuild().Version,
 	})
 	if err == nil {
 		d.startRetention(ctx)

@@ -24,10 +24,9 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Check everything that dray needs on this machine",
 		Long: `doctor checks what a daemon with these flags and environment variables needs: the
 configuration, the state directory, the disk, the audit log, the container engine and
-its versions, the devcontainer CLI, Python sessions and their sandbox, the agents,
-cgroups, the directories for host tools, and the running daemon. It prints a line for
-each check, and a fix for each warning and error. It does not start a daemon. It exits
-with 1 if there is an error.`,
+its versions, the devcontainer CLI, the agents, cgroups, the directories for host
+tools, and the running daemon. It prints a line for each check, and a fix for each
+warning and error. It does not start a daemon. It exits with 1 if there is an error.`,
 		Example: "  dray doctor\n  dray doctor --json",
 		Args:    noArgs,
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
-	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/python"
 	"github.com/dray-dev/dray/internal/python/assets"
 )
@@ -27,36 +26,12 @@ func (d *doctor) checkPyodide(ctx context.Context) {
 	case err == nil:
 		d.ok(check, "Deno %s, Pyodide %s, Python %s, %d packages in %s", found.DenoVersion,
 			found.PyodideVersion, found.PythonVersion, len(found.Packages), found.Dir)
-		d.checkBubblewrap(ctx, found)
 	case d.cfg.Python.Runtime == config.PythonPyodide:
 		d.fail(check, err, "")
 	case assets.IsMissing(err):
 		d.ok(check, "not installed: Python runs in containers only, until `dray python fetch`")
 	default:
 		d.warn(check, known.Hint, "%s", known.Message)
-	}
-}
-
-// checkBubblewrap reports whether the Deno of the runtime pyodide runs in bubblewrap here.
-func (d *doctor) checkBubblewrap(ctx context.Context, found assets.Assets) {
-	const check = "bubblewrap"
-	launch, err := supervisorLaunch()
-	if err != nil {
-		d.fail(check, err, "")
-		return
-	}
-	pool := process.NewPool(launch)
-	defer pool.Close()
-	confined, err := python.NewConfinement(ctx, pool.Start, findBwrap(), found.Deno)
-	switch {
-	case err != nil:
-		d.fail(check, err, "")
-	case confined.Bwrap == "":
-		d.warn(check, "install bubblewrap, permit unprivileged user namespaces, and restart the daemon",
-			"sessions of the runtime pyodide have the permissions of Deno as their only boundary: %s",
-			confined.Reason)
-	default:
-		d.ok(check, "sessions of the runtime pyodide run in %s", confined.Bwrap)
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/dray-dev/dray/audit"
-	"github.com/dray-dev/dray/internal/python/assets/assetstest"
 )
 
 // engineOfVersion answers like an engine with these versions.
@@ -97,21 +96,6 @@ func TestDoctor(t *testing.T) {
 		want [3]string
 	}{
 		"nothing": {func(*testing.T, string) {}, [3]string{}},
-		"nothing, with Pyodide": {func(t *testing.T, _ string) {
-			t.Setenv("DRAY_PYTHON_PYODIDE_ASSETS", assetstest.Dir(t))
-		}, [3]string{}},
-		"no bubblewrap": {func(t *testing.T, _ string) {
-			t.Setenv("DRAY_PYTHON_PYODIDE_ASSETS", assetstest.Dir(t))
-			t.Setenv("PATH", t.TempDir())
-		}, [3]string{checkWarning, "bubblewrap", "not installed"}},
-		"bubblewrap without namespaces": {func(t *testing.T, _ string) {
-			t.Setenv("DRAY_PYTHON_PYODIDE_ASSETS", assetstest.Dir(t))
-			bwrap := file(t, "bwrap", "#!/bin/sh\necho 'No permissions to create a new namespace' >&2\nexit 1\n")
-			if err := os.Chmod(bwrap, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv("PATH", filepath.Dir(bwrap)+":/usr/bin:/bin")
-		}, [3]string{checkWarning, "bubblewrap", "No permissions to create a new namespace"}},
 		"configuration": {func(t *testing.T, _ string) {
 			t.Setenv("DRAY_CONFIG", file(t, "c.yaml", "limits: {timout: 5m}\n"))
 		}, [3]string{checkError, "configuration", "did you mean timeout?"}},

@@ -1,9 +1,6 @@
 package command
 
 import (
-	"os/exec"
-	"path/filepath"
-
 	"go.uber.org/zap"
 
 	"github.com/dray-dev/dray/config"
@@ -22,8 +19,8 @@ func openPython(cfg *config.Config, pool *process.Pool, log *zap.Logger) (*pytho
 		Runtimes: []python.Runtime{
 			&python.Container{Log: log},
 			python.NewPyodide(python.PyodideConfig{
-				Start: pool.Start, Assets: assetStore(cfg).Open, Dir: cfg.State.Pyodide(),
-				Preload: p.Pyodide.Preload, Bwrap: findBwrap(), Log: log,
+				Start: pool.Start, Assets: assetStore(cfg).Open, Dir: cfg.State.Pyodide(), Log: log,
+				Preload: p.Pyodide.Preload,
 			}),
 		},
 		Resident: map[string]int{
@@ -37,18 +34,6 @@ func openPython(cfg *config.Config, pool *process.Pool, log *zap.Logger) (*pytho
 		},
 		StateFile: cfg.State.PythonSessions(), Log: log,
 	})
-}
-
-// findBwrap returns the absolute path of bubblewrap in PATH, empty if it is not installed.
-func findBwrap() string {
-	path, err := exec.LookPath("bwrap")
-	if err == nil {
-		path, err = filepath.Abs(path)
-	}
-	if err != nil {
-		return ""
-	}
-	return path
 }
 
 // pythonOptions are the parameters of the tool python.

@@ -18,6 +18,7 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 )
 
@@ -62,6 +63,7 @@ type generation struct {
 	loadedAt time.Time
 	api.Configured
 	chain dray.Executor
+	tools *tool.Registry
 }
 
 // newGeneration fails if the tools or the rules of a configuration are invalid.
@@ -88,7 +90,7 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 		MaxTimeout:   cfg.Limits.MaxTimeout,
 	}
 	return &generation{
-		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg),
+		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg), tools: tools,
 		Configured: api.Configured{
 			Intake: intake, Tools: tools, ProjectTools: declared.list, ConfigDigest: configDigest(cfg),
 		},

@@ -101,7 +101,7 @@ state directory, and start it if it is not running.
 	addGroup(root, "Project Commands:", newWorkspace(a), newContainer(a), newTools(a), newRoute(a),
 		newPath(a))
 	addGroup(root, "Daemon Commands:", newStatus(a), newServe(a), newReload(a), newStop(a),
-		newConfig(a), newDoctor(a))
+		newMCP(a), newConfig(a), newDoctor(a))
 	addGroup(root, otherCommands, newVersion(a), newCompletion(a))
 	addHelp(root)
 	a.addCompletions(root)

@@ -1,0 +1,69 @@
+package command
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/mcp"
+)
+
+// maxMCPMessage is the maximum length of a message of an MCP client in bytes: that of a request to
+// the daemon by default.
+const maxMCPMessage = 64 << 20
+
+func newMCP(a *app) *cobra.Command {
+	var workspace, container string
+	cmd := &cobra.Command{
+		Use:   "mcp",
+		Short: "Connect an MCP client on stdin and stdout to the daemon",
+		Long: `mcp speaks the Model Context Protocol on stdin and stdout, for clients that start their
+servers as commands. It passes the messages on to the daemon, which it starts if it is
+not running. Calls run in the current directory, unless they name another one, or in
+the workspace or container of the flags.
+
+Clients that connect to a URL use /mcp of the daemon instead, if server.tcp is set.
+
+` + exitHelpOthers,
+		Example: "  dray mcp\n  dray mcp --workspace ~/project",
+		Args:    cobra.NoArgs,
+	}
+	addWorkspaceFlag(cmd, &workspace)
+	cmd.Flags().StringVar(&container, "container", "", "run calls in this `container`, by name or id")
+	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
+		target, err := mcpPath(workspace, container)
+		if err != nil {
+			return err
+		}
+		return a.withClient(func(c *client.Client) error {
+			bridge := &mcp.Bridge{
+				Do: c.MCP, Path: target, In: a.in, Out: a.out, MaxMessage: maxMCPMessage,
+			}
+			return bridge.Run(ctx)
+		})
+	})
+	return cmd
+}
+
+// mcpPath returns /mcp with the defaults of calls.
+func mcpPath(workspace, container string) (string, error) {
+	if workspace != "" && container != "" {
+		return "", usagef("--workspace and --container exclude each other")
+	}
+	current, err := currentDir()
+	if err != nil {
+		return "", err
+	}
+	query := url.Values{}
+	switch {
+	case workspace != "":
+		query.Set("workspace", absolute(current, workspace))
+	case container != "":
+		query.Set("container", container)
+	default:
+		query.Set("cwd", current)
+	}
+	return "/mcp?" + query.Encode(), nil
+}

@@ -1,0 +1,361 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/dray-dev/dray"
+)
+
+// Codes of JSON-RPC errors.
+const (
+	codeParse    = -32700
+	codeRequest  = -32600
+	codeInternal = -32603
+)
+
+// Bridge connects a client on stdin and stdout to /mcp of a daemon. A message that is malformed or
+// too long, and a daemon that cannot be reached, get an error and end nothing.
+type Bridge struct {
+	// Do sends a request to the daemon.
+	Do func(*http.Request) (*http.Response, error)
+	// Path is /mcp, and in its query the defaults of calls.
+	Path string
+	In   io.Reader
+	Out  io.Writer
+	// MaxMessage is the maximum length of a message in bytes.
+	MaxMessage int
+
+	writing sync.Mutex
+	failed  error // of Out
+
+	mu      sync.Mutex
+	session string
+	version string // that initialize has agreed on
+	pending map[string]context.CancelFunc
+}
+
+// Run passes messages on until In ends and all requests have their responses, or ctx ends.
+func (b *Bridge) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b.pending = map[string]context.CancelFunc{}
+	lines := make(chan line)
+	go readLines(ctx, b.In, b.MaxMessage, lines)
+	var requests, events sync.WaitGroup
+	for {
+		select {
+		case <-ctx.Done():
+			requests.Wait()
+			return context.Cause(ctx)
+		case l, ok := <-lines:
+			if !ok {
+				requests.Wait()
+				b.endSession(ctx)
+				cancel()
+				events.Wait()
+				return b.outError()
+			}
+			b.handle(ctx, l, &requests, &events)
+		}
+	}
+}
+
+// line is a message of the client, or why there is none.
+type line struct {
+	text []byte
+	err  error
+}
+
+var errTooLong = errors.New("the message is too long")
+
+// readLines sends the lines of r that are not empty. Of one that is too long it sends only that.
+func readLines(ctx context.Context, r io.Reader, limit int, lines chan<- line) {
+	defer close(lines)
+	in := bufio.NewReaderSize(r, 64<<10)
+	for {
+		l, err := readLine(in, limit)
+		if len(l.text) > 0 || l.err != nil {
+			select {
+			case lines <- l:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func readLine(in *bufio.Reader, limit int) (l line, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(l.text)+len(part) > limit {
+			l.err, l.text = errTooLong, nil
+		}
+		if l.err == nil {
+			l.text = append(l.text, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			l.text = bytes.TrimSpace(l.text)
+			return l, err
+		}
+	}
+}
+
+// rpcMessage is what the bridge needs of a message.
+type rpcMessage struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Name      string          `json:"name"`
+		URI       string          `json:"uri"`
+		RequestID json.RawMessage `json:"requestId"`
+		Meta      struct {
+			Version string `json:"io.modelcontextprotocol/protocolVersion"`
+		} `json:"_meta"`
+	} `json:"params"`
+}
+
+func (m *rpcMessage) isRequest() bool { return m.Method != "" && len(m.ID) > 0 }
+
+// handle passes a message on. Requests run concurrently; other messages keep their order.
+func (b *Bridge) handle(ctx context.Context, l line, requests, events *sync.WaitGroup) {
+	var m rpcMessage
+	switch {
+	case l.err != nil:
+		b.fail(nil, codeRequest, fmt.Sprintf("%v: the maximum is %d bytes", l.err, b.MaxMessage))
+		return
+	case l.text[0] == '[': // several messages
+	case json.Unmarshal(l.text, &m) != nil:
+		b.fail(nil, codeParse, "the message is not JSON")
+		return
+	}
+	if m.Method == "notifications/cancelled" && b.cancelRequest(m.Params.RequestID) {
+		return
+	}
+	if !m.isRequest() {
+		b.post(ctx, l.text, m)
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	b.mu.Lock()
+	b.pending[string(m.ID)] = cancel
+	b.mu.Unlock()
+	run := func() {
+		defer cancel()
+		b.post(ctx, l.text, m)
+		b.mu.Lock()
+		delete(b.pending, string(m.ID))
+		b.mu.Unlock()
+	}
+	if m.Method != "initialize" {
+		requests.Go(run)
+		return
+	}
+	run() // the messages after it need the session
+	events.Go(func() { b.followEvents(ctx) })
+}
+
+// cancelRequest closes a request of a client without a session, and reports whether it did: with a
+// session the daemon gets the notification.
+func (b *Bridge) cancelRequest(id json.RawMessage) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	cancel, ok := b.pending[string(id)]
+	if ok = ok && b.session == ""; ok {
+		cancel()
+	}
+	return ok
+}
+
+// post sends a message to the daemon and passes on what comes back.
+func (b *Bridge) post(ctx context.Context, text []byte, m rpcMessage) {
+	resp, err := b.send(ctx, http.MethodPost, text, m)
+	if err != nil {
+		if ctx.Err() == nil && m.isRequest() {
+			e := dray.AsError(err)
+			b.fail(m.ID, codeInternal, strings.TrimSuffix(e.Message+": "+e.Hint, ": "))
+		}
+		return
+	}
+	defer resp.Body.Close()
+	if m.Method == "initialize" {
+		b.mu.Lock()
+		b.session = resp.Header.Get(sessionHeader)
+		b.mu.Unlock()
+	}
+	err = b.copyMessages(resp, m.Method == "initialize")
+	if err != nil && ctx.Err() == nil && m.isRequest() {
+		b.fail(m.ID, codeInternal, err.Error())
+	}
+}
+
+func (b *Bridge) send(ctx context.Context, method string, text []byte, m rpcMessage,
+) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+b.Path,
+		bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	h := req.Header
+	h.Set("Content-Type", mediaJSON)
+	h.Set("Accept", mediaJSON+", "+mediaSSE)
+	b.mu.Lock()
+	session, version := b.session, b.version
+	b.mu.Unlock()
+	if v := m.Params.Meta.Version; v >= stateless {
+		h.Set(versionHeader, v)
+		h.Set("Mcp-Method", m.Method)
+		if name := m.Params.Name + m.Params.URI; name != "" {
+			h.Set("Mcp-Name", name)
+		}
+		return b.Do(req)
+	}
+	if session != "" {
+		h.Set(sessionHeader, session)
+	}
+	if version != "" {
+		h.Set(versionHeader, version)
+	}
+	return b.Do(req)
+}
+
+const (
+	mediaJSON = "application/json"
+	mediaSSE  = "text/event-stream"
+)
+
+// copyMessages writes the messages in a response.
+func (b *Bridge) copyMessages(resp *http.Response, initialize bool) error {
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	use := func(message []byte) {
+		if initialize {
+			b.agree(message)
+		}
+		b.write(message)
+	}
+	switch {
+	case resp.StatusCode == http.StatusAccepted:
+		return nil
+	case media == mediaSSE:
+		return readEvents(resp.Body, use)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("read the response of the daemon: %w", err)
+	}
+	if media == mediaJSON {
+		use(body)
+		return nil
+	}
+	return fmt.Errorf("the daemon answered %s: %s", resp.Status, bytes.TrimSpace(body))
+}
+
+// agree keeps the revision of the response to initialize.
+func (b *Bridge) agree(message []byte) {
+	var reply struct {
+		Result struct {
+			Version string `json:"protocolVersion"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(message, &reply) == nil && reply.Result.Version != "" {
+		b.mu.Lock()
+		b.version = reply.Result.Version
+		b.mu.Unlock()
+	}
+}
+
+// followEvents passes on what the daemon sends by itself, as that the list of tools has changed.
+func (b *Bridge) followEvents(ctx context.Context) {
+	b.mu.Lock()
+	session := b.session
+	b.mu.Unlock()
+	if session == "" {
+		return
+	}
+	resp, err := b.send(ctx, http.MethodGet, nil, rpcMessage{})
+	if err != nil {
+		return // a client works without these events
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		_ = readEvents(resp.Body, b.write)
+	}
+}
+
+// endSession tells the daemon that the session is not needed any more.
+func (b *Bridge) endSession(ctx context.Context) {
+	if b.session == "" {
+		return
+	}
+	if resp, err := b.send(ctx, http.MethodDelete, nil, rpcMessage{}); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// readEvents calls use with the data of each server-sent event.
+func readEvents(r io.Reader, use func([]byte)) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	var data []byte
+	for {
+		text, err := in.ReadBytes('\n')
+		text = bytes.TrimRight(text, "\r\n")
+		if value, ok := bytes.CutPrefix(text, []byte("data:")); ok {
+			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
+		}
+		if len(text) == 0 && len(data) > 0 {
+			use(data)
+			data = nil
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the response of the daemon: %w", err)
+		}
+	}
+}
+
+// fail writes an error as the response to a request, or to a message without an id.
+func (b *Bridge) fail(id json.RawMessage, code int, text string) {
+	if len(id) == 0 {
+		id = json.RawMessage("null")
+	}
+	message, err := json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": text},
+	})
+	if err == nil {
+		b.write(message)
+	}
+}
+
+// write writes a message as a line.
+func (b *Bridge) write(message []byte) {
+	var compact bytes.Buffer
+	if json.Compact(&compact, message) != nil {
+		return
+	}
+	compact.WriteByte('\n')
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	if b.failed == nil {
+		_, b.failed = b.Out.Write(compact.Bytes())
+	}
+}
+
+func (b *Bridge) outError() error {
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	return b.failed
+}

@@ -1,0 +1,172 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/strictjson"
+)
+
+// maxWait is the maximum of wait_ms.
+const maxWait = 24 * time.Hour
+
+// callOptions are the arguments of a tool call that are not the tool's input.
+type callOptions struct {
+	Cwd            string            `json:"cwd"`
+	Workspace      string            `json:"workspace"`
+	Container      string            `json:"container"`
+	Env            map[string]string `json:"env"`
+	Timeout        *float64          `json:"timeout_seconds"`
+	WaitMS         *int64            `json:"wait_ms"`
+	IdempotencyKey *string           `json:"idempotency_key"`
+	Stdin          *string           `json:"stdin"`
+	StdinOpen      bool              `json:"stdin_open"`
+}
+
+// split separates the options of a call from the input of its tool.
+func split(arguments json.RawMessage, t *dray.Tool) (opts callOptions, input json.RawMessage,
+	err error,
+) {
+	members := map[string]json.RawMessage{}
+	if len(arguments) > 0 {
+		if err := strictjson.Decode(arguments, &members); err != nil {
+			return opts, nil, err
+		}
+	}
+	own := map[string]json.RawMessage{}
+	for _, o := range optionsOf(t) {
+		if v, ok := members[o.name]; ok {
+			own[o.name] = v
+			delete(members, o.name)
+		}
+	}
+	text, err := strictjson.Encode(own)
+	if err == nil {
+		err = strictjson.Decode(text, &opts)
+	}
+	if err != nil {
+		return opts, nil, err
+	}
+	if w := opts.WaitMS; w != nil && (*w < 0 || *w > maxWait.Milliseconds()) {
+		return opts, nil, dray.Errorf(dray.CodeInvalidRequest, "invalid wait_ms %d", *w).
+			WithHint("use whole milliseconds from 0 to %d", maxWait.Milliseconds())
+	}
+	input, err = strictjson.Encode(members)
+	return opts, input, err
+}
+
+// request returns the request of a tool call. The headers have the defaults of the client.
+func (o callOptions) request(name string, input json.RawMessage, h http.Header) *call.Request {
+	req := &call.Request{
+		IdempotencyKey: o.IdempotencyKey, Tool: name, Input: input, Workspace: o.Workspace,
+		Container: o.Container, Cwd: o.Cwd, Env: o.Env, Timeout: o.Timeout, Stdin: o.Stdin,
+		StdinOpen: o.StdinOpen, OnDisconnect: call.DisconnectContinue,
+	}
+	if req.Workspace == "" && req.Container == "" {
+		req.Workspace, req.Container = h.Get(workspaceHeader), h.Get(containerHeader)
+	}
+	// A relative directory is that of the workspace, or else of the client's own directory.
+	if base := h.Get(cwdHeader); base != "" && req.Workspace == "" && !path.IsAbs(req.Cwd) {
+		req.Cwd = path.Join(base, req.Cwd)
+	}
+	return req
+}
+
+// callTool runs a call of a tool. What is wrong with a request is a result, so that the model can
+// correct it.
+func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray.Tool,
+) (*sdk.CallToolResult, error) {
+	opts, input, err := split(req.Params.Arguments, t)
+	if err != nil {
+		return failure(err), nil
+	}
+	current := s.cfg.Current()
+	c, _, err := s.cfg.Calls.Begin(ctx, current.Intake, principalOf(req),
+		opts.request(t.Name, input, req.Extra.Header))
+	if err != nil {
+		return failure(err), nil
+	}
+	defer c.Leave(nil)
+	return s.await(ctx, req, c, opts.wait(), current.View)
+}
+
+func (o callOptions) wait() time.Duration {
+	if o.WaitMS == nil {
+		return -1
+	}
+	return time.Duration(*o.WaitMS) * time.Millisecond
+}
+
+func principalOf(req *sdk.CallToolRequest) string { return req.Extra.TokenInfo.UserID }
+
+// await waits for the end of a call and returns its result. A negative wait has no limit. The call
+// is cancelled when the request is (MC-04).
+func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Call,
+	wait time.Duration, view int,
+) (*sdk.CallToolResult, error) {
+	stop := reportProgress(ctx, req, c)
+	defer stop()
+	var timeout <-chan time.Time
+	if wait >= 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-c.Done():
+	case <-timeout:
+		return s.running(ctx, c, view)
+	case <-ctx.Done():
+		c.Cancel(executor.ErrCancelled)
+		return nil, context.Cause(ctx) // the SDK drops it: the client does not wait any more
+	}
+	if err := c.Rejected(); err != nil {
+		return failure(err), nil
+	}
+	encoded, _ := c.Encoded()
+	return endResult(encoded, view)
+}
+
+// running returns the result of a call that goes on after its wait.
+func (s *Server) running(ctx context.Context, c *call.Call, view int) (*sdk.CallToolResult, error) {
+	select {
+	case <-c.Accepted():
+	case <-c.Done():
+		if err := c.Rejected(); err != nil {
+			return failure(err), nil
+		}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	encoded, ended := c.Encoded()
+	if ended {
+		return endResult(encoded, view)
+	}
+	return runningResult(c, view), nil
+}
+
+// failure returns the result of a request that became no call.
+func failure(err error) *sdk.CallToolResult {
+	e := dray.AsError(err)
+	lines := []string{fmt.Sprintf("%s: %s", e.Code, e.Message)}
+	for _, d := range e.Details {
+		lines = append(lines, fmt.Sprintf("- %s: %s", d.Pointer, d.Message))
+	}
+	if e.Hint != "" {
+		lines = append(lines, "hint: "+e.Hint)
+	}
+	return &sdk.CallToolResult{
+		Content: []sdk.Content{&sdk.TextContent{Text: strings.Join(lines, "\n")}}, IsError: true,
+		StructuredContent: map[string]any{"status": "rejected", "error": e},
+	}
+}

@@ -1,0 +1,346 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
+	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/strictjson"
+)
+
+const (
+	// defaultRead and maxRead are the bytes of output that read_output returns.
+	defaultRead = 16 << 10
+	maxRead     = 256 << 10
+)
+
+// ownTool is a tool for the calls of a client. It is no call itself, and has no record.
+type ownTool struct {
+	name, description, schema string
+	readOnly, destructive     bool
+	run                       func(*Server, context.Context, *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error)
+}
+
+const idSchema = `"id":{"type":"string","description":"The id of the call."}`
+
+var ownTools = []ownTool{
+	{
+		name: "read_output", readOnly: true, run: (*Server).readOutput,
+		description: "Read the output that a call kept, from an offset in bytes. With wait_ms it first " +
+			"waits for the end of a call that still runs. The first line says how the call ended, or that " +
+			"it still runs.",
+		schema: `{"type":"object","properties":{` + idSchema + `,` +
+			`"stream":{"type":"string","enum":["stdout","stderr"],"description":"Default: stdout."},` +
+			`"offset":{"type":"integer","minimum":0,"description":"Bytes to skip. Default: 0."},` +
+			`"limit":{"type":"integer","minimum":1,"maximum":262144,"description":"Maximum number of ` +
+			`bytes. Default: 16384."},` +
+			`"wait_ms":{"type":"integer","minimum":0,"description":"How long to wait for the end of the ` +
+			`call."}},"required":["id"],"additionalProperties":false}`,
+	},
+	{
+		name: "write_stdin", run: (*Server).writeStdin,
+		description: "Write to the standard input of a running call that was started with stdin_open.",
+		schema: `{"type":"object","properties":{` + idSchema + `,` +
+			`"text":{"type":"string","description":"The text to write."},` +
+			`"eof":{"type":"boolean","description":"Close the standard input afterwards."}},` +
+			`"required":["id"],"additionalProperties":false}`,
+	},
+	{
+		name: "cancel_call", destructive: true, run: (*Server).cancelCall,
+		description: "End a running call and all processes that it started. A call that has ended does " +
+			"not change.",
+		schema: `{"type":"object","properties":{` + idSchema + `},"required":["id"],` +
+			`"additionalProperties":false}`,
+	},
+	{
+		name: "list_calls", readOnly: true, run: (*Server).listCalls,
+		description: "List your calls that still run.",
+		schema:      `{"type":"object","properties":{},"additionalProperties":false}`,
+	},
+}
+
+func (s *Server) addOwnTools() {
+	for _, t := range ownTools {
+		open := false
+		s.server.AddTool(&sdk.Tool{
+			Name: t.name, Title: title(t.name), Description: t.description,
+			InputSchema: json.RawMessage(t.schema),
+			Annotations: &sdk.ToolAnnotations{
+				Title: title(t.name), ReadOnlyHint: t.readOnly, DestructiveHint: &t.destructive,
+				IdempotentHint: t.readOnly || t.destructive, OpenWorldHint: &open,
+			},
+		}, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			res, err := t.run(s, ctx, req)
+			if err != nil && ctx.Err() == nil {
+				return failure(err), nil
+			}
+			return res, err
+		})
+	}
+}
+
+// isOwn reports whether a name is that of a tool of this package, which hides a configured one.
+func (s *Server) isOwn(name string) bool {
+	for _, t := range ownTools {
+		if t.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// ownArguments are the arguments of all tools of this package.
+type ownArguments struct {
+	ID     string `json:"id"`
+	Stream string `json:"stream"`
+	Offset int64  `json:"offset"`
+	Limit  int64  `json:"limit"`
+	WaitMS int64  `json:"wait_ms"`
+	Text   string `json:"text"`
+	EOF    bool   `json:"eof"`
+}
+
+func (a *ownArguments) check() error {
+	var pointer, problem string
+	switch {
+	case a.Stream != "stdout" && a.Stream != "stderr":
+		pointer, problem = "/stream", "use stdout or stderr"
+	case a.Offset < 0:
+		pointer, problem = "/offset", "is negative"
+	case a.Limit < 1 || a.Limit > maxRead:
+		pointer, problem = "/limit", fmt.Sprintf("use 1 to %d", maxRead)
+	case a.WaitMS < 0 || a.WaitMS > maxWait.Milliseconds():
+		pointer, problem = "/wait_ms", fmt.Sprintf("use 0 to %d", maxWait.Milliseconds())
+	default:
+		return nil
+	}
+	e := dray.Errorf(dray.CodeInvalidInput, "invalid arguments").WithHint("see the input schema")
+	e.Details = []dray.Detail{{Pointer: pointer, Message: problem}}
+	return e
+}
+
+func decodeOwn(req *sdk.CallToolRequest) (ownArguments, error) {
+	args := ownArguments{Stream: "stdout", Limit: defaultRead}
+	if len(req.Params.Arguments) > 0 {
+		if err := strictjson.Decode(req.Params.Arguments, &args); err != nil {
+			return args, err
+		}
+	}
+	err := args.check()
+	return args, err
+}
+
+// find returns a call in memory that the client may see, or nil and the record of another one.
+func (s *Server) find(ctx context.Context, req *sdk.CallToolRequest, id string,
+) (*call.Call, dray.Record, error) {
+	viewer := s.cfg.Access.Viewer(principalOf(req))
+	if c, ok := s.cfg.Calls.Find(id, viewer); ok {
+		rec := c.Record()
+		return c, rec, nil
+	}
+	rec, err := s.cfg.Record(ctx, viewer, id)
+	return nil, rec, err
+}
+
+// readOutput returns a part of a stream that a call kept.
+func (s *Server) readOutput(ctx context.Context, req *sdk.CallToolRequest,
+) (*sdk.CallToolResult, error) {
+	args, err := decodeOwn(req)
+	if err != nil {
+		return nil, err
+	}
+	c, rec, err := s.find(ctx, req, args.ID)
+	if err != nil {
+		return nil, err
+	}
+	if c != nil && args.WaitMS > 0 {
+		defer reportProgress(ctx, req, c)()
+		select {
+		case <-c.Done():
+		case <-time.After(time.Duration(args.WaitMS) * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		rec = c.Record()
+	}
+	stream := dray.Stdout
+	if args.Stream == "stderr" {
+		stream = dray.Stderr
+	}
+	piece, size, err := s.read(c, rec, stream, args.Offset, args.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return outputPiece{
+		ID: rec.ID, Status: rec.Status, Reason: rec.Reason, ExitCode: rec.ExitCode, Stream: args.Stream,
+		Text: strings.ToValidUTF8(string(piece), "\uFFFD"), Offset: args.Offset,
+		Next: args.Offset + int64(len(piece)), Size: size,
+	}.result(), nil
+}
+
+// read returns at most limit bytes of a stream, and how many bytes there are.
+func (s *Server) read(c *call.Call, rec dray.Record, stream dray.Stream, offset, limit int64,
+) ([]byte, int64, error) {
+	f, err := s.cfg.Open(rec.ID, stream)
+	if errors.Is(err, fs.ErrNotExist) {
+		return readMemory(c, rec, stream, offset, limit)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("open the captured output: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Seek(min(offset, size), io.SeekStart)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the captured output: %w", err)
+	}
+	piece, err := io.ReadAll(io.LimitReader(f, limit))
+	return piece, size, err
+}
+
+// readMemory reads a stream without a capture: short output, or that of a call that has just begun.
+func readMemory(c *call.Call, rec dray.Record, stream dray.Stream, offset, limit int64,
+) ([]byte, int64, error) {
+	var all []byte
+	var whole bool
+	if c != nil && rec.EndedAt == nil {
+		all, whole = c.Events().BufferedOutput(stream)
+	} else {
+		summary := rec.Stdout
+		if stream == dray.Stderr {
+			summary = rec.Stderr
+		}
+		all, whole = summary.Whole(true)
+	}
+	if !whole {
+		return nil, 0, dray.Errorf(dray.CodeNotFound, "the output of this call is no longer kept").
+			WithHint("see limits.captures_keep and limits.captures_disk; repeat the call")
+	}
+	size := int64(len(all))
+	from := min(offset, size)
+	return all[from:min(size, from+limit)], size, nil
+}
+
+// outputPiece is a part of a stream.
+type outputPiece struct {
+	ID       string      `json:"id"`
+	Status   dray.Status `json:"status"`
+	Reason   dray.Reason `json:"reason,omitempty"`
+	ExitCode *int        `json:"exit_code,omitempty"`
+	Stream   string      `json:"stream"`
+	Text     string      `json:"text"`
+	Offset   int64       `json:"offset"`
+	// Next is the offset of the byte after Text, Size the number of bytes so far.
+	Next int64 `json:"next_offset"`
+	Size int64 `json:"size"`
+}
+
+func (p outputPiece) result() *sdk.CallToolResult {
+	outcome := callResult{ExitCode: p.ExitCode, Reason: p.Reason, Status: p.Status}.outcome()
+	head := fmt.Sprintf("[%s · id %s · %s bytes %d to %d of %d]\n", outcome, p.ID, p.Stream, p.Offset,
+		p.Next, p.Size)
+	return &sdk.CallToolResult{
+		Content:           []sdk.Content{&sdk.TextContent{Text: head + p.Text}},
+		StructuredContent: p,
+	}
+}
+
+// findRunning returns a call of the client itself, which may just have ended.
+func (s *Server) findRunning(ctx context.Context, req *sdk.CallToolRequest, id string,
+) (*call.Call, error) {
+	if c, ok := s.cfg.Calls.Find(id, principalOf(req)); ok {
+		return c, nil
+	}
+	if _, err := s.cfg.Record(ctx, principalOf(req), id); err != nil {
+		return nil, err
+	}
+	return nil, call.ErrCallEnded()
+}
+
+func (s *Server) writeStdin(ctx context.Context, req *sdk.CallToolRequest,
+) (*sdk.CallToolResult, error) {
+	args, err := decodeOwn(req)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.findRunning(ctx, req, args.ID)
+	if err != nil {
+		return nil, err
+	}
+	pipe := c.Stdin()
+	if pipe == nil {
+		return nil, dray.Errorf(dray.CodeConflict, "the call was not started with stdin_open").
+			WithHint("start it again with stdin_open: true")
+	}
+	written, err := pipe.Append(ctx, call.StdinAppend, []byte(args.Text), args.EOF)
+	if err != nil {
+		return nil, err
+	}
+	return message(map[string]any{"written": written}, "%d bytes written so far", written), nil
+}
+
+func (s *Server) cancelCall(ctx context.Context, req *sdk.CallToolRequest,
+) (*sdk.CallToolResult, error) {
+	args, err := decodeOwn(req)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.findRunning(ctx, req, args.ID)
+	if err != nil {
+		return nil, err
+	}
+	c.Cancel(executor.ErrCancelled)
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	encoded, _ := c.Encoded()
+	res, err := endResult(encoded, s.cfg.Current().View)
+	if err == nil {
+		res.IsError = false // the cancel succeeded
+	}
+	return res, err
+}
+
+func (s *Server) listCalls(_ context.Context, req *sdk.CallToolRequest,
+) (*sdk.CallToolResult, error) {
+	type runningCall struct {
+		ID     string      `json:"id"`
+		Tool   string      `json:"tool"`
+		Status dray.Status `json:"status"`
+		Since  time.Time   `json:"started_at"`
+	}
+	list := []runningCall{}
+	var b strings.Builder
+	for _, c := range s.cfg.Calls.Active(principalOf(req)) {
+		rec := c.Record()
+		list = append(list, runningCall{rec.ID, rec.Tool, rec.Status, rec.StartedAt})
+		fmt.Fprintf(&b, "%s %s %s, for %v\n", rec.ID, rec.Tool, rec.Status,
+			time.Since(rec.StartedAt).Round(time.Second))
+	}
+	if len(list) == 0 {
+		b.WriteString("no call is running")
+	}
+	return message(map[string]any{"calls": list}, "%s", b.String()), nil
+}
+
+func message(structured any, format string, args ...any) *sdk.CallToolResult {
+	return &sdk.CallToolResult{
+		Content:           []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf(format, args...)}},
+		StructuredContent: structured,
+	}
+}

@@ -1,0 +1,176 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/call"
+)
+
+// callResult is the structured content of a result. It has all that the text has.
+type callResult struct {
+	ID         string          `json:"id"`
+	Tool       string          `json:"tool"`
+	Status     dray.Status     `json:"status"`
+	Reason     dray.Reason     `json:"reason,omitempty"`
+	ExitCode   *int            `json:"exit_code,omitempty"`
+	Signal     *dray.Signal    `json:"signal,omitempty"`
+	Stdout     string          `json:"stdout"`
+	Stderr     string          `json:"stderr"`
+	Truncated  bool            `json:"truncated"`
+	Output     json.RawMessage `json:"output,omitempty"`
+	Error      *dray.Error     `json:"error,omitempty"`
+	DurationMS float64         `json:"duration_ms"`
+	Container  string          `json:"container,omitempty"`
+	Warnings   []string        `json:"warnings,omitempty"`
+	Synced     []string        `json:"synced,omitempty"`
+}
+
+// endResult returns the result of a call that has ended, of its record.
+func endResult(encoded []byte, view int) (*sdk.CallToolResult, error) {
+	var rec dray.Record
+	if err := json.Unmarshal(encoded, &rec); err != nil {
+		return nil, fmt.Errorf("decode the record of a call: %w", err)
+	}
+	r := newCallResult(rec, view)
+	return r.result(isError(rec)), nil
+}
+
+// isError reports whether a call did not run to its end (MC-03).
+func isError(rec dray.Record) bool {
+	return rec.Reason != dray.ReasonExited || rec.Error != nil && rec.Error.Code != ""
+}
+
+func newCallResult(rec dray.Record, view int) callResult {
+	r := callResult{
+		ID: rec.ID, Tool: rec.Tool, Status: rec.Status, Reason: rec.Reason, ExitCode: rec.ExitCode,
+		Signal: rec.Signal, Warnings: rec.Metadata.Warnings,
+	}
+	if rec.Error != nil && (rec.Error.Code != "" || rec.Error.Message != "") {
+		r.Error = rec.Error
+	}
+	if rec.DurationMS != nil {
+		r.DurationMS = *rec.DurationMS
+	}
+	if c := rec.Metadata.Container; c != nil {
+		r.Container = c.Name
+	}
+	if sync := rec.Metadata.Sync; sync != nil {
+		for _, f := range sync.Files {
+			r.Synced = append(r.Synced, f.Path)
+		}
+	}
+	var cut [2]bool
+	r.Stdout, cut[0] = bound(plainText(rec.Stdout.Text), view, rec.ID)
+	r.Stderr, cut[1] = bound(plainText(rec.Stderr.Text), view, rec.ID)
+	r.Truncated = cut[0] || cut[1] || rec.Stdout.OmittedBytes+rec.Stderr.OmittedBytes > 0
+	r.setOutput(rec.Output, view)
+	return r
+}
+
+// setOutput sets the output of the tool, which is left out if it is too large: read_output does not
+// have it, so the call has to be repeated for less.
+func (r *callResult) setOutput(output json.RawMessage, view int) {
+	if string(output) == "null" || len(output) <= 4*view {
+		r.Output = output
+	} else {
+		r.Truncated = true
+		text, _ := bound(string(output), 4*view, r.ID)
+		r.Output, _ = json.Marshal(text)
+	}
+	if string(r.Output) == "null" {
+		r.Output = nil
+	}
+}
+
+func (r callResult) result(isError bool) *sdk.CallToolResult {
+	return &sdk.CallToolResult{
+		Content:           []sdk.Content{&sdk.TextContent{Text: r.text()}},
+		StructuredContent: r, IsError: isError,
+	}
+}
+
+// text returns the result as text. Its first line says how the call ended.
+func (r callResult) text() string {
+	var b strings.Builder
+	b.WriteString("[" + strings.Join(r.header(), " · ") + "]\n")
+	if r.Error != nil && r.Error.Message != "" {
+		b.WriteString("error: " + r.Error.Message + "\n")
+		if r.Error.Hint != "" {
+			b.WriteString("hint: " + r.Error.Hint + "\n")
+		}
+	}
+	for _, w := range r.Warnings {
+		b.WriteString("warning: " + w + "\n")
+	}
+	for _, path := range r.Synced {
+		b.WriteString("fetched: " + path + "\n")
+	}
+	b.WriteString(r.Stdout)
+	if r.Stderr != "" {
+		if !strings.HasSuffix(b.String(), "\n") {
+			b.WriteByte('\n')
+		}
+		b.WriteString("[stderr]\n" + r.Stderr)
+	}
+	if r.Output != nil {
+		b.Write(r.Output)
+	}
+	if r.Reason == "" {
+		fmt.Fprintf(&b, "\n[the call still runs: wait for it with read_output and id %s, or end it "+
+			"with cancel_call]", r.ID)
+	}
+	return b.String()
+}
+
+func (r callResult) header() []string {
+	words := []string{r.outcome()}
+	if r.DurationMS > 0 {
+		d := time.Duration(r.DurationMS * float64(time.Millisecond))
+		words = append(words, d.Round(time.Millisecond).String())
+	}
+	words = append(words, "id "+r.ID)
+	if r.Truncated {
+		words = append(words, "output truncated")
+	}
+	return words
+}
+
+func (r callResult) outcome() string {
+	switch {
+	case r.ExitCode != nil:
+		return fmt.Sprintf("exit %d", *r.ExitCode)
+	case r.Signal != nil:
+		return "killed by " + r.Signal.Name
+	case r.Error != nil && r.Error.Code != "":
+		return fmt.Sprintf("%s (%s)", r.Reason, r.Error.Code)
+	case r.Reason != "":
+		return string(r.Reason)
+	default:
+		return string(r.Status)
+	}
+}
+
+// runningResult returns the result of a call that still runs, with its output so far.
+func runningResult(c *call.Call, view int) *sdk.CallToolResult {
+	rec := c.Record()
+	r := callResult{
+		ID: rec.ID, Tool: rec.Tool, Status: rec.Status,
+		DurationMS: float64(time.Since(rec.StartedAt).Milliseconds()),
+	}
+	var cut [2]bool
+	r.Stdout, cut[0] = bound(plainText(soFar(c, dray.Stdout)), view, r.ID)
+	r.Stderr, cut[1] = bound(plainText(soFar(c, dray.Stderr)), view, r.ID)
+	r.Truncated = cut[0] || cut[1]
+	return r.result(false)
+}
+
+func soFar(c *call.Call, stream dray.Stream) string {
+	text, _ := c.Events().BufferedOutput(stream)
+	return strings.ToValidUTF8(string(text), "\uFFFD")
+}

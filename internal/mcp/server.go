@@ -1,0 +1,201 @@
+package mcp
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/call"
+)
+
+const (
+	// stateless is the first revision without sessions.
+	stateless = "2026-07-28"
+	// maxSessions bounds the sessions of all clients together, and sessionIdle the time that one is
+	// kept without a request. A client whose session has ended is served without one.
+	maxSessions = 256
+	sessionIdle = 30 * time.Minute
+)
+
+// Names of headers of the protocol.
+const (
+	versionHeader = "Mcp-Protocol-Version"
+	sessionHeader = "Mcp-Session-Id"
+)
+
+// Config has the dependencies of a server. All are required.
+type Config struct {
+	// Current returns what requests get from the daemon's configuration.
+	Current func() Configured
+	Calls   *call.Registry
+	// Open opens the captured output of a call, as live events have it. It fails with fs.ErrNotExist
+	// for a stream that was never written or is no longer retained.
+	Open func(id string, stream dray.Stream) (io.ReadSeekCloser, error)
+	// Record returns the record of a call that a viewer may see. It fails with not_found.
+	Record func(ctx context.Context, viewer, id string) (dray.Record, error)
+	Access call.Access
+	// SessionKey signs the ids of sessions.
+	SessionKey []byte
+	// MaxBody is the maximum size of a request body in bytes.
+	MaxBody int64
+	Version string
+	Log     *slog.Logger
+}
+
+// Configured is what requests get from the daemon's configuration.
+type Configured struct {
+	Intake *call.Intake
+	Tools  Tools
+	// View is the maximum size in bytes of each output stream in the result of a call.
+	View int
+}
+
+// Tools lists the tools that may run.
+type Tools interface {
+	Active(ctx context.Context) []*dray.Tool
+}
+
+// Server serves /mcp. It is safe for concurrent use.
+type Server struct {
+	cfg      Config
+	sessions *signer
+	server   *sdk.Server
+	stateful http.Handler
+	single   http.Handler // of requests without a session
+
+	mu    sync.Mutex
+	tools map[string]*dray.Tool // that the SDK's server has
+}
+
+// New returns a server.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg, sessions: &signer{key: cfg.SessionKey}, tools: map[string]*dray.Tool{}}
+	opts := &sdk.ServerOptions{
+		Instructions: instructions,
+		Logger:       cfg.Log,
+		PageSize:     1000,
+		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{ListChanged: true}},
+		GetSessionID: s.sessions.newID,
+	}
+	fixtureOptions(opts)
+	s.server = sdk.NewServer(&sdk.Implementation{
+		Name: "dray", Title: "dray", Version: cfg.Version,
+	}, opts)
+	s.addOwnTools()
+	addFixtures(s.server)
+	get := func(r *http.Request) *sdk.Server {
+		s.updateTools(r.Context())
+		return s.server
+	}
+	s.stateful = s.handler(get, sdk.StreamableHTTPOptions{SessionTimeout: sessionIdle})
+	s.single = s.handler(get, sdk.StreamableHTTPOptions{
+		Stateless: true, PropagateRequestCancellation: true,
+	})
+	return s
+}
+
+const instructions = "dray runs tools in the project's devcontainer, or on the host, as its " +
+	"operator configured. Each result begins with a line that has the id of the call. Output that " +
+	"was left out can be read with read_output and that id. For a call that takes longer than a " +
+	"minute set wait_ms; it keeps running, and read_output waits for its end."
+
+// handler returns a handler of the SDK that knows who makes a request. Host and Origin are checked
+// before, with those of every path (SE-02).
+func (s *Server) handler(get func(*http.Request) *sdk.Server, opts sdk.StreamableHTTPOptions,
+) http.Handler {
+	opts.DisableLocalhostProtection = true
+	opts.MaxRequestBodyBytes = s.cfg.MaxBody
+	opts.Logger = s.cfg.Log
+	verify := func(_ context.Context, principal string, _ *http.Request) (*auth.TokenInfo, error) {
+		return &auth.TokenInfo{UserID: principal}, nil
+	}
+	return auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{
+		AllowMissingExpiration: true,
+	})(sdk.NewStreamableHTTPHandler(get, &opts))
+}
+
+// Serve serves a request of a principal.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string) {
+	r = r.Clone(r.Context())
+	// The SDK takes the principal of a request from its token. Sessions belong to one principal.
+	r.Header.Set("Authorization", "Bearer "+principal)
+	setDefaults(r.Header, r.URL.Query())
+	id := r.Header.Get(sessionHeader)
+	switch {
+	case id == "" && r.Header.Get(versionHeader) >= stateless:
+		s.single.ServeHTTP(w, r)
+	case id == "" && s.isFull():
+		http.Error(w, "too many MCP sessions: close some, or repeat the request later",
+			http.StatusServiceUnavailable)
+	case s.sessions.isDeleted(id):
+		http.Error(w, "the session was deleted: initialize a new one", http.StatusNotFound)
+	case id != "" && s.sessions.signed(id) && !s.has(id):
+		s.serveEnded(w, r)
+	default:
+		if r.Method == http.MethodDelete {
+			defer s.sessions.delete(id)
+		}
+		s.stateful.ServeHTTP(w, r)
+	}
+}
+
+// serveEnded serves a request of a session that has ended. It has no events for the client.
+func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodDelete {
+		s.sessions.delete(r.Header.Get(sessionHeader))
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	s.single.ServeHTTP(w, r)
+}
+
+// Close ends all sessions.
+func (s *Server) Close() {
+	for session := range s.server.Sessions() {
+		_ = session.Close() // the client finds out by its next request
+	}
+}
+
+func (s *Server) isFull() bool {
+	n := 0
+	for range s.server.Sessions() {
+		n++
+	}
+	return n >= maxSessions
+}
+
+func (s *Server) has(id string) bool {
+	for session := range s.server.Sessions() {
+		if session.ID() == id {
+			return true
+		}
+	}
+	return false
+}
+
+// The headers with the defaults of all calls of a client. A URL can state them too: workspace, cwd
+// and container.
+const (
+	workspaceHeader = "Dray-Workspace"
+	containerHeader = "Dray-Container"
+	cwdHeader       = "Dray-Cwd"
+)
+
+// setDefaults copies the defaults of calls from the query to headers, which tool calls get.
+func setDefaults(h http.Header, query url.Values) {
+	for name, header := range map[string]string{
+		"workspace": workspaceHeader, "container": containerHeader, "cwd": cwdHeader,
+	} {
+		if v := query.Get(name); v != "" {
+			h.Set(header, v)
+		}
+	}
+}
