@@ -249,15 +249,15 @@ func countRecords(ctx context.Context, socket string) (succeeded, all int, err e
 		if err != nil {
 			return 0, 0, fmt.Errorf("read the audit log: %w", err)
 		}
-		for _, record := range page.Items {
+		for _, record := range page.Value.Items {
 			all++
 			if record.Status == dray.StatusSucceeded && record.EndedAt != nil {
 				succeeded++
 			}
 		}
-		if page.NextCursor == "" {
+		if page.Value.NextCursor == "" {
 			return succeeded, all, nil
 		}
-		filters.Set("cursor", page.NextCursor)
+		filters.Set("cursor", page.Value.NextCursor)
 	}
 }
