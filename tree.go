@@ -92,6 +92,8 @@ type WriteTreeOptions struct {
 	// change of another process is lost; a file that a process has open for writing is a conflict
 	// too. Nil expects nothing.
 	//
+	// Such a commit waits at most 30 s for another one beneath the same root.
+	//
 	// Remove and Expect are unsupported with DryRun, in containers, and where the file system cannot
 	// exchange names.
 	Expect map[string]string

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +20,7 @@ func (t *transaction) commit(ctx context.Context) error {
 			return err
 		}
 	}
-	lock, err := lockRoot(ctx, t.root)
+	lock, err := t.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,6 +42,19 @@ func (t *transaction) commit(ctx context.Context) error {
 		return err
 	}
 	return set.run()
+}
+
+// maxCommitWait bounds the wait of a commit with expectations for the lock of its root: the call
+// whose changes it writes has ended, so no timeout of a call ends it.
+const maxCommitWait = 30 * time.Second
+
+func (t *transaction) lock(ctx context.Context) (int, error) {
+	if t.strict() {
+		wait, cancel := context.WithTimeout(ctx, maxCommitWait)
+		defer cancel()
+		ctx = wait
+	}
+	return lockRoot(ctx, t.root)
 }
 
 // plan inspects every destination again, now that the root is locked, and adds the renames to set.

@@ -6,7 +6,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dray-dev/dray"
@@ -480,4 +482,31 @@ func TestRecover_Conflict(t *testing.T) {
 			wantTree(t, dir, strictAfter)
 		}
 	}
+}
+
+// A process that holds the lock of a directory delays a commit for maxCommitWait only (PY-10).
+func TestCommit_LockHeld(t *testing.T) {
+	dir := scratch(t)
+	holder := openRoot(t, dir)
+	if err := syscall.Flock(int(holder.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		root, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		_, err = WriteTree(t.Context(), root, treeOf(file("x", "")), dray.WriteTreeOptions{
+			Expect: map[string]string{"x": ""},
+		})
+		if !errors.Is(err, ErrLocked) || dray.CodeOf(err) != dray.CodeTransferFailed {
+			t.Errorf("got %v", err)
+		}
+		if waited := time.Since(begun); waited != maxCommitWait {
+			t.Errorf("it waited %v", waited)
+		}
+	})
+	wantTree(t, dir, nil)
 }
