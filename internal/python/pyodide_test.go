@@ -71,7 +71,7 @@ func TestPyodide(t *testing.T) {
 	h := newPyodideHarness(t)
 	t.Run("code", func(t *testing.T) { testPyodideCode(t, h.Start(t, nil)) })
 	t.Run("streams", func(t *testing.T) { testPyodideStreams(t, h.Start(t, nil)) })
-	t.Run("installs", func(t *testing.T) { testPyodideInstalls(t, h.Start(t, nil)) })
+	t.Run("installs", func(t *testing.T) { testPyodideInstalls(t, h) })
 	t.Run("interrupts", func(t *testing.T) { testPyodideInterrupts(t, h) })
 	t.Run("limits", func(t *testing.T) { testPyodideLimits(t, h) })
 	t.Run("random", func(t *testing.T) { testPyodideRandom(t, h) })
@@ -178,7 +178,19 @@ var installs = []string{
 	"import sys\ngetattr(sys, 'loadPackage')",
 }
 
-func testPyodideInstalls(t *testing.T, w pythontest.Worker) {
+// Every one is refused, and the process makes no system call of the network meanwhile (PY-12).
+func testPyodideInstalls(t *testing.T, h pythontest.Harness) {
+	w := h.Start(t, nil)
+	pids := workers(t, &realChurn{harness: h})
+	if len(pids) != 1 {
+		t.Fatalf("the workers are %v", pids)
+	}
+	calls := traceNetwork(t, pids[0])
+	defer func() {
+		if got := calls(); got != "" {
+			t.Errorf("the process has used the network:\n%s", got)
+		}
+	}()
 	for _, code := range installs {
 		got := w.Code(t, "print('ran')\n"+code)
 		if got.OK || got.Error.Code != python.CodeInstallUnsupported {

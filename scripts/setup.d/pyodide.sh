@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Step pyodide: Deno and Pyodide, at the versions and checksums that dray itself fetches (manifest.json), and wheels
 # for the tests, pinned in scripts/requirements-pyodide.txt. The files are verified again by each test that uses them.
+# strace shows the tests what Deno asks of the network.
 
 pyodide_folder=$tools/pyodide
 pyodide_manifest=$root/internal/python/assets/manifest.json
@@ -14,6 +15,7 @@ setup_pyodide() {
 		install_pyodide
 		stamp pyodide "$recipe"
 	fi
+	has_command strace || need_packages strace strace
 	step_result="Deno $(pinned_version "@deno/.*"), Pyodide $(pinned_version pyodide)"
 }
 
