@@ -170,17 +170,18 @@ func (c *realChurn) spec(code string) python.CallSpec {
 	}}
 }
 
-// call counts the calls of a worker in its globals, and compares that with what is said of it.
-func (c *realChurn) call(t *testing.T, name string) {
+// call counts the calls of a worker in its globals, and compares that with what is said of it. It
+// reports whether that was right, or the call busy.
+func (c *realChurn) call(t *testing.T, name string) bool {
 	run, err := c.sessions.Start(context.Background(), c.key(name), c.harness.Environment,
 		c.spec("n = globals().get('n', 0) + 1\nprint(n)\nn"))
 	if dray.CodeOf(err) == dray.CodeBusy {
 		c.busy.Add(1)
-		return
+		return true
 	}
 	if err != nil {
 		t.Errorf("start: %v", err)
-		return
+		return false
 	}
 	defer run.Release()
 	var stderr sync.WaitGroup
@@ -193,14 +194,16 @@ func (c *realChurn) call(t *testing.T, name string) {
 	n, _ := strconv.Atoi(string(reply.Value))
 	info := run.Session()
 	lost := n == 1 && info.Generation > 1
-	if err != nil || exit.Code != 0 || !ok || n == 0 || string(printed) != fmt.Sprintln(n) ||
-		info.DiscardedState != lost || info.Restarted != lost {
+	right := err == nil && exit.Code == 0 && ok && n > 0 && string(printed) == fmt.Sprintln(n) &&
+		info.DiscardedState == lost && info.Restarted == lost
+	if !right {
 		t.Errorf("call %d of %+v: printed %q, exit %+v, %v", n, info, printed, exit, err)
 	}
 	c.calls.Add(1)
 	if lost {
 		c.losses.Add(1)
 	}
+	return right
 }
 
 // watchWorkers counts workers until the returned function is called, which returns the most that
