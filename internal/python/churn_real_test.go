@@ -243,7 +243,32 @@ func countWorkers(t *testing.T, c *realChurn) (n int) {
 
 // workers returns the pids of the first processes of the workers of a runtime that this process has
 // started.
-func workers(t *testing.T, c *realChurn) (pids []int) {
+func workers(t *testing.T, c *realChurn) []int {
+	t.Helper()
+	first, _ := workerProcesses(t, c)
+	return first
+}
+
+// workerProcesses returns all processes of the workers too.
+func workerProcesses(t *testing.T, c *realChurn) (first, all []int) {
+	t.Helper()
+	processes := listProcesses(t, c.harness.Runtime.Name())
+	for pid, p := range processes {
+		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)) // it may have ended
+		switch ours := c.namespace == "" && descends(pid, processes) || link == c.namespace; {
+		case !p.worker, !ours:
+		case !processes[p.parent].worker:
+			first, all = append(first, pid), append(all, pid)
+		default:
+			all = append(all, pid)
+		}
+	}
+	return first, all
+}
+
+// listProcesses returns what /proc has.
+func listProcesses(t *testing.T, runtime string) map[int]process {
+	t.Helper()
 	processes := map[int]process{}
 	for _, e := range entries(t, "/proc") {
 		pid, err := strconv.Atoi(e)
@@ -257,19 +282,9 @@ func workers(t *testing.T, c *realChurn) (pids []int) {
 		}
 		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		parent, _ := strconv.Atoi(fields[1])
-		processes[pid] = process{parent, isWorker(c.harness.Runtime.Name(), string(args))}
+		processes[pid] = process{parent, isWorker(runtime, string(args))}
 	}
-	for pid, p := range processes {
-		if !p.worker || processes[p.parent].worker {
-			continue
-		}
-		if c.namespace == "" && descends(pid, processes) {
-			pids = append(pids, pid)
-		} else if link, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); link == c.namespace {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return processes
 }
 
 // process is a process that runs.

@@ -12,13 +12,17 @@ import (
 	"testing"
 )
 
-// traceNetwork watches all threads of a process, and its children, from outside. The returned
-// function ends that and returns the system calls that they have made to reach a network. Without
-// strace the test fails: what proves the sandbox is not skipped.
-func traceNetwork(t *testing.T, pid int) (calls func() string) {
+// traceNetwork watches all threads of processes, and those that they start, from outside. The
+// returned function ends that and returns the system calls that they have made to reach a network.
+// Without strace the test fails: what proves the sandbox is not skipped.
+func traceNetwork(t *testing.T, pids ...int) (calls func() string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command("strace", "-f", "-e", "trace=socket,connect,bind,sendto,sendmsg,sendmmsg", "-o", file, "-p", fmt.Sprint(pid))
+	args := []string{"-f", "-e", "trace=socket,connect,bind,sendto,sendmsg,sendmmsg", "-o", file}
+	for _, pid := range pids {
+		args = append(args, "-p", fmt.Sprint(pid))
+	}
+	cmd := exec.Command("strace", args...)
 	stderr, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -27,8 +31,10 @@ func traceNetwork(t *testing.T, pid int) (calls func() string) {
 		t.Fatalf("start strace: %v; next: scripts/setup pyodide", err)
 	}
 	said := bufio.NewReader(stderr)
-	if line, _ := said.ReadString('\n'); !strings.Contains(line, "attached") {
-		t.Fatalf("strace says %q", line)
+	for range pids {
+		if line, _ := said.ReadString('\n'); !strings.Contains(line, "attached") {
+			t.Fatalf("strace says %q", line)
+		}
 	}
 	ended := make(chan struct{})
 	go func() {

@@ -181,11 +181,11 @@ var installs = []string{
 // Every one is refused, and the process makes no system call of the network meanwhile (PY-12).
 func testPyodideInstalls(t *testing.T, h pythontest.Harness) {
 	w := h.Start(t, nil)
-	pids := workers(t, &realChurn{harness: h})
-	if len(pids) != 1 {
-		t.Fatalf("the workers are %v", pids)
+	first, all := workerProcesses(t, &realChurn{harness: h})
+	if len(first) != 1 {
+		t.Fatalf("the workers are %v", first)
 	}
-	calls := traceNetwork(t, pids[0])
+	calls := traceNetwork(t, all...) // bubblewrap and Deno
 	defer func() {
 		if got := calls(); got != "" {
 			t.Errorf("the process has used the network:\n%s", got)
