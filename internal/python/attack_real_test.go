@@ -37,8 +37,8 @@ var attackPage = soakreport.Page{
 	Text: `The code ran in a session in a container, as a user who is not root, beside another session of the
 same container and user. *Untyped* counts the calls that ended with neither a checked reply, nor
 agent_lost, nor a signal. *Next* counts the next calls of the session, and *other* those of the
-other session, that were not right. Where the other session lost its process, which a user may end, its
-next call reported that.`,
+other session, that were not right. Where the other session lost its process, which a user may end,
+its next call reported that.`,
 	Target:  "typed errors; the next call works; no other session is touched",
 	Columns: []string{"attack", "runs", "untyped", "next", "other", "lost processes"},
 	Key:     1,
