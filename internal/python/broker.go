@@ -257,7 +257,11 @@ func (b *broker) readTextFile(ctx context.Context, name string) ([]byte, error) 
 		return nil, err
 	}
 	defer func() { _ = files.Close() }()
-	return readText(files, below)
+	content, err := readText(files, below)
+	if e, ok := errors.AsType[*dray.Error](err); ok && e.Code == dray.CodePathInvalid {
+		err = withErrno("EACCES", e) // a symlink leads out
+	}
+	return content, err
 }
 
 // beneath returns a path relative to the working directory.
@@ -407,7 +411,7 @@ func notWired(function string) error {
 
 // errnos are those of codes. Others are EIO.
 var errnos = map[dray.Code]string{
-	dray.CodeDenied: "EACCES", dray.CodeApprovalRequired: "EACCES", dray.CodePathInvalid: "EACCES",
+	dray.CodeDenied: "EACCES", dray.CodeApprovalRequired: "EACCES", dray.CodePathInvalid: "EINVAL",
 	dray.CodeNotFound: "ENOENT", dray.CodeUnsupported: "ENOSYS", dray.CodeInvalidInput: "EINVAL",
 	dray.CodeInvalidRequest: "EINVAL", dray.CodeUnknownTool: "ENOENT", dray.CodeBadCwd: "ENOENT",
 }

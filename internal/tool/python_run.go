@@ -23,6 +23,9 @@ type PythonOptions struct {
 	Sessions *python.Sessions
 	// Runtime is that of sessions whose calls name none.
 	Runtime string
+	// CallTool runs a call of a tool for code of the parent call. Nil: code cannot call tools.
+	CallTool func(ctx context.Context, parent dray.Call, name string, input json.RawMessage,
+		may python.Permissions) (json.RawMessage, error)
 	// Prepare is what operation prepare may do.
 	Prepare python.PreparePolicy
 	// Wall is the timeout of runs that have none of their own, CPU the maximum processor time of each
@@ -182,8 +185,9 @@ var installers = []string{"pip", "ensurepip", "micropip"}
 type sessionEnvironment struct {
 	dray.Environment
 	call *pythonCall
-	cpu  time.Duration
-	run  *python.Run // nil before Start
+	// options are those of the tool.
+	options PythonOptions
+	run     *python.Run // nil before Start
 }
 
 // Start starts the code.
@@ -191,13 +195,29 @@ func (e *sessionEnvironment) Start(ctx context.Context, spec dray.ProcessSpec) (
 	error,
 ) {
 	run, err := e.call.sessions.Start(ctx, e.call.key, e.Environment, python.CallSpec{
-		Request: e.call.request(spec, e.cpu), Permissions: e.call.in.Permissions,
+		Request: e.request(spec), Permissions: e.call.in.Permissions,
 	})
 	if err != nil {
 		return nil, err // a nil *Run is no nil Process
 	}
 	e.run = run
 	return run, nil
+}
+
+// request returns what the worker gets, with what the code can ask the daemon for.
+func (e *sessionEnvironment) request(spec dray.ProcessSpec) python.Request {
+	req := e.call.request(spec, e.options.CPU)
+	req.Services.Files = func(ctx context.Context) (dray.Files, error) {
+		return e.Files(ctx, req.Cwd)
+	}
+	if callTool := e.options.CallTool; callTool != nil {
+		req.Services.CallTool = func(ctx context.Context, name string, input json.RawMessage,
+			may python.Permissions,
+		) (json.RawMessage, error) {
+			return callTool(ctx, e.call.Call, name, input, may)
+		}
+	}
+	return req
 }
 
 func (e *sessionEnvironment) release() {
@@ -232,7 +252,7 @@ func (c *pythonCall) request(spec dray.ProcessSpec, cpu time.Duration) python.Re
 // and the output, the reason and the exit code follow from that (PY-21).
 func (r *Registry) execPython(ctx context.Context, c pythonCall, sink dray.Sink,
 ) (dray.Result, error) {
-	env := &sessionEnvironment{Environment: c.Environment, call: &c, cpu: r.Python.CPU}
+	env := &sessionEnvironment{Environment: c.Environment, call: &c, options: r.Python}
 	defer env.release()
 	call := c.Call
 	call.Environment = env
@@ -241,6 +261,7 @@ func (r *Registry) execPython(ctx context.Context, c pythonCall, sink dray.Sink,
 	res := outcome.Result
 	out := c.newOutput()
 	if env.run != nil {
+		res.Metadata.Fetches, res.Metadata.FetchesOmitted = env.run.Fetches()
 		err = c.ended(ctx, env.run, &res, &out, err)
 	} else if res.Reason != "" {
 		c.stopped(&res, &out)

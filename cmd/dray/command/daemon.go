@@ -294,13 +294,19 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 // newExecutor returns the layers of a call, the outermost first: admission, budget, audit log,
 // record, deadline, breaker, retries, environment and the tool itself.
 func (d *daemon) newExecutor(cfg *config.Config) dray.Executor {
-	inEnvironment := d.environments.Executor(dray.RunTool, d.admission.Acquire)
+	return d.admission.Executor(d.newRecordedExecutor(cfg, d.admission.Acquire))
+}
+
+// newRecordedExecutor returns the layers inside admission.
+func (d *daemon) newRecordedExecutor(cfg *config.Config, acquire workspace.AcquireFunc,
+) dray.Executor {
+	inEnvironment := d.environments.Executor(dray.RunTool, acquire)
 	retries := workspace.Retries{Attempts: cfg.Retry.Attempts, Budget: cfg.Retry.Budget}
 	guarded := d.breakers.Executor(retries.Executor(inEnvironment))
 	bounded := executor.Deadline(guarded, executor.Timeouts{
 		Default: cfg.Limits.Timeout, Max: cfg.Limits.MaxTimeout,
 	})
-	return d.admission.Executor(d.budgets.Executor(d.audit.Executor(call.Recorded(bounded))))
+	return d.budgets.Executor(d.audit.Executor(call.Recorded(bounded)))
 }
 
 // redact replaces the secrets in a text that belongs to no call.

@@ -41,7 +41,7 @@ func (d *daemon) pythonOptions(cfg *config.Config) tool.PythonOptions {
 	p := cfg.Python
 	return tool.PythonOptions{
 		Disabled: p.Runtime == config.PythonDisabled, Sessions: d.python,
-		Runtime: string(p.Runtime), Wall: p.Wall, CPU: p.CPU,
+		Runtime: string(p.Runtime), Wall: p.Wall, CPU: p.CPU, CallTool: d.callTool,
 		Prepare: python.PreparePolicy{
 			SourceBuilds: p.Prepare.SourceBuilds, Index: p.Prepare.Index,
 		},

@@ -62,8 +62,9 @@ type generation struct {
 	cfg      *config.Config
 	loadedAt time.Time
 	api.Configured
-	chain dray.Executor
-	tools *tool.Registry
+	// chain runs calls, nested those of code in a Python session.
+	chain, nested dray.Executor
+	tools         *tool.Registry
 }
 
 // newGeneration fails if the tools or the rules of a configuration are invalid.
@@ -90,7 +91,8 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 		MaxTimeout:   cfg.Limits.MaxTimeout,
 	}
 	return &generation{
-		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg), tools: tools,
+		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg),
+		nested: d.newNestedExecutor(cfg), tools: tools,
 		Configured: api.Configured{
 			Intake: intake, Tools: tools, ProjectTools: declared.list, ConfigDigest: configDigest(cfg),
 		},
@@ -109,7 +111,11 @@ func (g *generation) status() api.ConfigStatus {
 
 // execute runs a call with the present configuration.
 func (d *daemon) execute(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
-	return d.current.Load().chain.Execute(ctx, call, sink)
+	g := d.current.Load()
+	if isNested(ctx) {
+		return g.nested.Execute(ctx, call, sink)
+	}
+	return g.chain.Execute(ctx, call, sink)
 }
 
 // Reload implements [api.Daemon].
