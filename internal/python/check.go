@@ -35,8 +35,8 @@ var failureCodes = []string{
 	string(dray.CodeLimitExceeded), string(dray.CodeBadCwd), string(dray.CodeDenied),
 }
 
-// Codes of failures that only Python has. The first two are of a permission that the session lacks,
-// and of a function that it does not have.
+// Codes of failures that only Python has. The first two are of errors of import dray that code did
+// not catch: a permission that the session lacks, and a function that the daemon does not offer.
 const (
 	CodeAccess             = "EACCES"
 	CodeNoSystem           = "ENOSYS"

@@ -37,7 +37,8 @@ type conn struct {
 	// stdout has ended. It must not block, and must make blocked reads and writes end.
 	kill func()
 	// newBroker returns what receives the brokered calls of a request. If it is nil, such a call is a
-	// violation. Whoever ends the request closes the broker.
+	// violation. The caller of execute closes the
+	// broker when the request has ended.
 	newBroker func(e *execution, req Request) *broker
 	// receivesFiles says that a request may send files that changed; see execution.changedFiles. No
 	// runtime sets it yet.

@@ -180,8 +180,14 @@ var brokerCases = []testCase{
 	denies("dray.read_text_file('a')", `["EACCES","denied",true]`),
 	denies("dray.fetch('http://example.org/')", `["EACCES","denied",true]`),
 	denies("dray.call_tool('stat', {'path': '.'})", `["ENOSYS","unsupported",false]`),
-	several("a denied call changes nothing", code("import dray\nx = 1"),
-		failing("dray.fetch('http://example.org/')", "dray.DrayError: [Errno "), value("x", "1")),
+	several("a denied call changes nothing", code("import dray\nx = 1"), step{
+		request: python.Request{Code: "dray.fetch('http://example.org/')"}, code: 1,
+		message: "dray.DrayError: [Errno ", errorCode: python.CodeAccess,
+	}, value("x", "1")),
+	several("not offered", step{
+		request: python.Request{Code: "import dray\ndray.call_tool('stat')"}, code: 1,
+		message: "dray.DrayError: [Errno ", errorCode: python.CodeNoSystem,
+	}),
 	run("equal keys", "import dray\ntry:\n  dray.call_tool('a', {1: 2, '1': 3})\n"+
 		"except dray.DrayError as e:\n  r = e.code\nr", `"unsupported"`),
 	raises("NaN", "import dray\ndray.call_tool('a', {'x': float('nan')})", "ValueError: "),

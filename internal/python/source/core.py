@@ -358,7 +358,11 @@ def _outcome(err):
     """Returns the exit code and the error of an exception, as python prints them."""
     if is_a(err, SystemExit):
         return _exit_code(err)
-    return 1, {"message": clean(_last_line(err), MESSAGE), "traceback": clean(_format(err), TEXT)}
+    error = {"message": clean(_last_line(err), MESSAGE), "traceback": clean(_format(err), TEXT)}
+    name = getattr(err, "errno_name", None)  # of dray.DrayError
+    if type(name) is str and name in ("EACCES", "ENOSYS"):
+        error["code"] = name
+    return 1, error
 
 
 def _exit_code(err):

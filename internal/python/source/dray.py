@@ -23,7 +23,7 @@ _send = None  # sends a call as JSON and returns the result; None if an interrup
 class DrayError(OSError):
     """A call of the daemon failed. code is a code of dray or empty, hint the next step."""
 
-    code = hint = ""
+    code = hint = errno_name = ""
 
 
 def _kinds():
@@ -64,7 +64,7 @@ def _error(found):
     if found["hint"]:
         text += " (%s)" % found["hint"]
     err = _KINDS.get(name, DrayError)(getattr(errno, name, errno.EIO), text)
-    err.code, err.hint = found["code"], found["hint"]
+    err.code, err.hint, err.errno_name = found["code"], found["hint"], name
     return err
 
 
