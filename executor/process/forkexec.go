@@ -34,11 +34,12 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 		if permitted = permitted || takePermit(fds[3]); !permitted {
 			return 0, -1, &StartError{Step: StepPermit, Err: unix.ECANCELED}
 		}
+		restore := limitStack(spec.Stack)
 		pid, err := syscall.ForkExec(path, spec.Argv, attr)
+		restore()
 		if err == nil {
 			limitMemory(pid, unix.RLIMIT_AS, spec.Memory)
 			limitMemory(pid, unix.RLIMIT_DATA, spec.Data)
-			limitMemory(pid, unix.RLIMIT_STACK, spec.Stack)
 			return pid, pidfd, nil
 		}
 		failure = err
@@ -56,6 +57,19 @@ func limitMemory(pid, resource int, bytes uint64) {
 		limit := unix.Rlimit{Cur: bytes, Max: bytes}
 		_ = unix.Prlimit(pid, resource, &limit, nil) // it fails if the process has ended
 	}
+}
+
+// limitStack sets the soft limit of this process for the stack, which a new process inherits, and
+// returns what restores it. The limit cannot be set afterwards: the kernel copies it when an exec
+// begins and stores the copy when the exec ends, after ForkExec may have returned.
+func limitStack(bytes uint64) (restore func()) {
+	var old unix.Rlimit
+	if bytes == 0 || unix.Getrlimit(unix.RLIMIT_STACK, &old) != nil {
+		return func() {}
+	}
+	limit := unix.Rlimit{Cur: min(bytes, old.Max), Max: old.Max}
+	_ = unix.Setrlimit(unix.RLIMIT_STACK, &limit) // it cannot fail below the hard limit
+	return func() { _ = unix.Setrlimit(unix.RLIMIT_STACK, &old) }
 }
 
 // candidates returns the files to try, as execvp(3) does: a name without a slash is looked up in

@@ -32,6 +32,19 @@ func TestInheritedLimits(t *testing.T) {
 	}
 }
 
+// A tool has the limit of its stack from its first instruction on, each time (PY-23).
+func TestStackLimit(t *testing.T) {
+	pool := newPool(t)
+	for i := range 50 {
+		got := collect(start(t, pool, process.Spec{
+			Argv: []string{"/bin/sh", "-c", "ulimit -s"}, Dir: "/", Stack: 48 << 20,
+		}))
+		if got.stdout != "49152\n" {
+			t.Fatalf("start %d has the limit %q", i, got.stdout)
+		}
+	}
+}
+
 // timerSlackFile has the timer slack of the main thread of the program that reads it.
 const timerSlackFile = "/proc/self/timerslack_ns"
 

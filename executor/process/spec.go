@@ -36,8 +36,8 @@ type Spec struct {
 	// Data bounds the private writable memory of the same processes, in bytes. 0 is no bound. It is
 	// for programs that reserve far more addresses than they use.
 	Data uint64
-	// Stack bounds the stack of the main thread of the same processes, in bytes. 0 keeps the bound of
-	// the supervisor. It may be higher than that only if the hard limit is.
+	// Stack is the soft limit of the stack of the main thread of the same processes, in bytes. 0 keeps
+	// that of the supervisor. It is at most the hard limit.
 	Stack uint64
 	// Permit allows the start (NewPermit). The caller closes it. If it is nil, the pool creates one.
 	Permit *os.File

@@ -76,9 +76,10 @@ type runnerOptions struct {
 	Preload    []string `json:"preload"`
 }
 
-// spec returns the process that runs the runner. It has two variables. DENO_DIR is a path that
-// cannot exist, so that nothing that code stores in a cache or in localStorage outlives the
-// process.
+// spec returns the process that runs the runner. DENO_DIR is a path that cannot exist, so that
+// nothing that code stores in a cache or in localStorage outlives the process. The variables of
+// glibc's malloc make it return what V8's compiler threads have freed: an idle worker has 137 MB of
+// resident memory with them, and 187 MB without.
 func (p *Pyodide) spec(work *workDir, opts runnerOptions) (process.Spec, error) {
 	opts.Pyodide, opts.Folder, opts.Interrupts = pyodideName, programName, interruptsName
 	text, err := json.Marshal(opts)
@@ -97,7 +98,10 @@ func (p *Pyodide) spec(work *workDir, opts runnerOptions) (process.Spec, error) 
 			"--allow-read=" + strings.Join([]string{pyodideName, programName, interruptsName}, ","),
 			flags, programName + "/" + runnerName, string(text),
 		},
-		Env:  []string{"DENO_DIR=/dev/null/none", "DENO_NO_UPDATE_CHECK=1"},
+		Env: []string{
+			"DENO_DIR=/dev/null/none", "DENO_NO_UPDATE_CHECK=1", "MALLOC_ARENA_MAX=1",
+			"MALLOC_TRIM_THRESHOLD_=131072", "MALLOC_TOP_PAD_=65536",
+		},
 		Dir:  work.dir,
 		Data: denoData + uint64(max(0, opts.Memory)), Stack: mainStack,
 	}, nil

@@ -32,7 +32,7 @@ func newPyodideHarnessIn(t testing.TB) (h pythontest.Harness, dir string) {
 	h = newHostHarness(t)
 	cfg := newPyodideConfig(t)
 	h.Runtime = python.NewPyodide(cfg)
-	h.NoFiles, h.DepthEndsWorker = true, true
+	h.NoFiles = true
 	return h, cfg.Dir
 }
 
@@ -265,10 +265,18 @@ func testPyodideLimits(t *testing.T, h pythontest.Harness) {
 		"[TruncatedDepth]") {
 		t.Errorf("nested lists: %.300s", got)
 	}
-	got := w.Run(t, python.Request{Code: "for i in range(3000000): x = [x]\nrepr(x)"})
-	if got.Err == nil && (got.Error == nil || got.Stdout != "") {
-		t.Errorf("the repr of nested lists: %.300s", got.Describe())
+	for _, code := range []string{
+		"x = []\nfor i in range(300000): x = [x]\nrepr(x)", "import json\njson.dumps(x)",
+		"import pickle\npickle.dumps(x)", "json.loads('[' * 300000 + ']' * 300000)",
+	} {
+		if got := w.Code(t, code); !strings.HasPrefix(got.Message(), "RecursionError: ") {
+			t.Errorf("%q: %.300s", code, got.Describe())
+		}
 	}
+	if got := w.Value(t, "kept = 5\nkept"); got != "5" {
+		t.Errorf("after recursion: %s", got)
+	}
+	testPyodideStack(t, w)
 	w.Kill()
 	<-w.Done()
 	w = h.Start(t, nil)
@@ -285,6 +293,16 @@ func testPyodideLimits(t *testing.T, h pythontest.Harness) {
 		t.Errorf("a worker that ended replied: %s", got.Describe())
 	}
 	<-w.Done()
+}
+
+// testPyodideStack uses up V8's stack, by a function whose recursion Python does not count: the
+// session ends, and says why.
+func testPyodideStack(t *testing.T, w pythontest.Worker) {
+	t.Helper()
+	got := w.Run(t, python.Request{Code: "x = ()\nfor i in range(3000000): x = (x,)\nhash(x)"})
+	if got.Err != nil || got.Error == nil || got.Error.Code != string(dray.CodeLimitExceeded) {
+		t.Errorf("the hash of nested tuples: %v, %.300s", got.Err, got.Describe())
+	}
 }
 
 // testPyodideRandom compares two workers of one snapshot (PY-09).

@@ -23,9 +23,6 @@ type Harness struct {
 	Dir string
 	// NoFiles says that code sees no file of Dir, and has a file system of its own.
 	NoFiles bool
-	// DepthEndsWorker says that data nested 100,000 times may end the worker without a reply, because
-	// its native stack overflows.
-	DepthEndsWorker bool
 	// Executable is the interpreter to test; empty for the runtime's own.
 	Executable string
 }

@@ -377,6 +377,19 @@ function packageReader() {
   };
 }
 
+// The stack in Python's memory has 10 MiB. Functions in C that recurse use several times as much of
+// V8's own stack, which would be full first, and that ends the session. With this bound in bytes
+// Python raises RecursionError before. It cannot bound functions that use none of its stack, as
+// the deallocation of nested lists and hash() of nested tuples.
+const PYTHON_STACK = 2 << 20;
+
+function boundStack() {
+  const { _PyThreadState_Get, _PyUnstable_ThreadState_SetStackProtection,
+    _emscripten_stack_get_base } = python._module;
+  if (_PyUnstable_ThreadState_SetStackProtection(_PyThreadState_Get(),
+    _emscripten_stack_get_base() - PYTHON_STACK, PYTHON_STACK) !== 0) fail("cannot bound the stack");
+}
+
 // --- Lock-down ---
 
 // What remains of the global object besides the language. Pyodide uses it while Python runs.
@@ -515,6 +528,7 @@ async function main() {
     writeAll(subarray(snapshot, 0, end + 3 & ~3));
     exit(0);
   }
+  boundStack();
   python.setStdin({ read: readCodeStdin });
   python.setStdout(codeOutput("o"));
   python.setStderr(codeOutput("e"));
