@@ -271,6 +271,10 @@ Feature: An agent runs Python in a session
       Then the exit code is 9
       When I run dray python --container py --session cli none.py
       Then the exit code is 2
+      And stderr of the command contains "hint: check the path"
+      When I run dray python --container py --session cli statsu
+      Then the exit code is 2
+      And stderr of the command contains "dray python status"
       When I run dray python --container py --version
       Then stdout of the command contains "Python 3."
       When I run dray python status --container py --session cli

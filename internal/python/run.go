@@ -38,11 +38,14 @@ type stopper interface {
 type SessionInfo struct {
 	Key
 	Generation uint32
-	// Restarted and DiscardedState have the same value. They report that the globals of the last
-	// worker are lost, and that no reply or Reset has reported it: the worker was evicted, killed,
-	// idle for too long, or crashed, or the daemon was restarted.
-	Restarted, DiscardedState bool
-	Capabilities              Capabilities
+	// Restarted reports that the last run of the session was in another worker: that one was evicted,
+	// killed, idle for too long, reset or replaced by operation prepare, or it crashed, or the daemon
+	// was restarted.
+	Restarted bool
+	// DiscardedState reports that globals are lost and that no earlier reply has reported it, neither
+	// of a run nor of Reset or Prepare.
+	DiscardedState bool
+	Capabilities   Capabilities
 }
 
 // Run is code that runs in a session. It implements [dray.Process].
@@ -265,11 +268,12 @@ func (s *Sessions) begin(h *hold, r *resident, e Execution) *Run {
 	run := &Run{
 		sessions: s, hold: h, resident: r, execution: e, done: make(chan struct{}),
 		info: SessionInfo{
-			Key: sess.key, Generation: r.generation, Restarted: r.afterLoss, DiscardedState: r.afterLoss,
+			Key: sess.key, Generation: r.generation, DiscardedState: r.afterLoss,
+			Restarted:    sess.lastRun != 0 && sess.lastRun != r.generation,
 			Capabilities: sess.pool.runtime.Capabilities(),
 		},
 	}
-	h.run = run
+	h.run, sess.lastRun = run, r.generation
 	if !sess.hasState {
 		s.journal.record(sess.key, r.generation, true)
 		sess.hasState = true

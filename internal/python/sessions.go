@@ -3,6 +3,7 @@ package python
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -111,6 +112,8 @@ type session struct {
 	created     bool // permissions are fixed
 	prepared    Prepared
 	hasState    bool // user code ran in the worker
+	// lastRun is the generation of the worker of the last run, or zero.
+	lastRun uint32
 	// lost is the generation of the last worker whose state was lost, if no reply of a later one has
 	// reported that; else zero.
 	lost      uint32
@@ -161,7 +164,7 @@ func (s *Sessions) load() {
 		if e.Prepared != nil {
 			sess.prepared = *e.Prepared
 		} else {
-			sess.generation, sess.lost = e.Generation, e.Generation
+			sess.generation, sess.lost, sess.lastRun = e.Generation, e.Generation, e.Generation
 		}
 	}
 }
@@ -312,9 +315,13 @@ func (s *Sessions) Reset(ctx context.Context, key Key) (discarded bool, err erro
 	}
 }
 
+// ErrReset is in the chain of the error of a call that Reset has ended, whether its code ran or its
+// worker started.
+var ErrReset = errors.New("was reset while the call ran")
+
 func errReset(key Key) *dray.Error {
-	return dray.Errorf(dray.CodeConflict, "the Python session %q was reset while the call ran",
-		key.Name).WithHint("repeat the call; it starts with a new session")
+	return dray.Errorf(dray.CodeConflict, "the Python session %q %w", key.Name, ErrReset).
+		WithHint("repeat the call; it starts with a new session")
 }
 
 // abort ends the worker of a session, the call that runs in it, and the start of a worker.

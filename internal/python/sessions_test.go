@@ -232,7 +232,7 @@ func TestSessions_ResetActsAtOnce(t *testing.T) {
 			t.Fatalf("the call that ran: %v", err)
 		}
 		run.Release()
-		if got := <-next; got.Restarted || got.DiscardedState || got.Generation != 2 {
+		if got := <-next; !got.Restarted || got.DiscardedState || got.Generation != 2 {
 			t.Fatalf("the call that waited: %+v", got)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -150,6 +151,10 @@ func (c *pythonCall) checkSupport() error {
 	if c.Invocation.Terminal != nil {
 		return c.unsupported("a terminal", "omit tty; for a REPL run python3 with the tool exec")
 	}
+	if c.Invocation.Leftovers == dray.KeepLeftovers {
+		return c.unsupported("leftovers keep", "omit it: processes that code starts belong to the "+
+			"session, and end with it")
+	}
 	for _, f := range pythonFeatures {
 		if f.asks != nil && f.asks(c.in) && !f.has(c.capabilities) {
 			return c.unsupported(f.name, f.hint)
@@ -260,13 +265,15 @@ func (r *Registry) execPython(ctx context.Context, c pythonCall, sink dray.Sink,
 	defer outcome.Release()
 	res := outcome.Result
 	out := c.newOutput()
-	if env.run != nil {
+	switch {
+	case env.run != nil:
 		res.Metadata.Fetches, res.Metadata.FetchesOmitted = env.run.Fetches()
 		err = c.ended(ctx, env.run, &res, &out, err)
-	} else if res.Reason != "" {
+	case res.Reason != "":
 		c.stopped(&res, &out)
-	}
-	if env.run == nil && res.Reason == "" {
+	case errors.Is(err, python.ErrReset):
+		err = c.lost(&res, &out, err)
+	default:
 		return res, err // the code was not run
 	}
 	return c.withOutput(res, out, err)
@@ -340,12 +347,21 @@ func (c *pythonCall) exited(ctx context.Context, run *python.Run, reply python.R
 	}
 	if e := reply.Error; e != nil {
 		out.Error = &pythonError{e.Code, e.Message, c.rewritten(e.Traceback)}
-		res.Error = &dray.Error{Code: closedCode(e.Code), Message: e.Message}
+		res.Error = &dray.Error{
+			Code: closedCode(e.Code), Message: e.Message, Hint: failureHints[e.Code],
+		}
 		if res.Error.Code == dray.CodeBadCwd { // as for a program, nothing was started
 			res.Reason, res.ExitCode = dray.ReasonStartFailed, nil
 		}
 	}
 	return nil
+}
+
+// failureHints are the hints of errors that a worker reports, by code.
+var failureHints = map[string]string{
+	string(dray.CodeNotFound): "check the path of file: a relative one begins at the working " +
+		"directory of the call",
+	string(dray.CodeBadCwd): "use a cwd that exists and that the user may enter",
 }
 
 // closedCode returns a code of a reply if it is one of the closed list. The others are only in the
@@ -407,8 +423,8 @@ func (c *pythonCall) lost(res *dray.Result, out *pythonOutput, err error) error 
 	e := dray.AsError(err)
 	out.fail(1, e.Message)
 	out.Error.Code = string(e.Code)
-	if res.Reason = ""; e.Code == dray.CodeConflict {
-		res.Reason = dray.ReasonCancelled // the session was reset
+	if res.Reason = ""; errors.Is(err, python.ErrReset) {
+		res.Reason = dray.ReasonCancelled
 	}
 	res.ExitCode, res.Signal, res.Error = nil, nil, nil
 	return err
@@ -515,8 +531,11 @@ func (c *pythonCall) operate(sink dray.Sink, do func(*pythonOutput) error) (dray
 	out.OK = true
 	if err := do(&out); err != nil {
 		res := dray.Result{}
-		if dray.CodeOf(err) == dray.CodeNotFound {
+		switch {
+		case dray.CodeOf(err) == dray.CodeNotFound:
 			res.Reason = dray.ReasonInvalid
+		case errors.Is(err, python.ErrReset):
+			res.Reason = dray.ReasonCancelled
 		}
 		return res, err
 	}

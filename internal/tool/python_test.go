@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -190,6 +191,64 @@ type idEnvironment struct {
 
 func (e idEnvironment) Capabilities() dray.Capabilities {
 	return dray.Capabilities{Container: e.container}
+}
+
+// startingRuntime is a runtime whose workers never become ready.
+type startingRuntime struct {
+	python.Runtime
+	starting chan struct{}
+}
+
+func (r startingRuntime) Start(ctx context.Context, _ python.WorkerSpec) (python.Worker, error) {
+	r.starting <- struct{}{}
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// A reset while a worker starts ends the call as a reset while code runs does (PY-25).
+func TestPythonResetWhileStarting(t *testing.T) {
+	starting := make(chan struct{})
+	sessions, err := python.New(python.Options{
+		Runtimes: []python.Runtime{startingRuntime{&python.Container{}, starting}},
+		Resident: map[string]int{python.RuntimeContainer: 1}, Log: zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sessions.Close()
+	f := newFixture(t)
+	f.tools.Python = PythonOptions{Sessions: sessions, Runtime: python.RuntimeContainer}
+	ended := make(chan dray.Result)
+	go func() { ended <- f.call(t, "python", `{"code":"1"}`) }()
+	<-starting
+	for _, st := range sessions.List("") {
+		if _, err := sessions.Reset(t.Context(), st.Key); err != nil {
+			t.Error(err)
+		}
+	}
+	res := <-ended
+	failedWith(t, res, dray.CodeConflict)
+	if res.Reason != dray.ReasonCancelled {
+		t.Errorf("the reason is %s", res.Reason)
+	}
+}
+
+// What no runtime does is refused, not ignored (PY-01).
+func TestPythonRefusesLeftovers(t *testing.T) {
+	sessions, err := python.New(python.Options{
+		Runtimes: []python.Runtime{&python.Container{}},
+		Resident: map[string]int{python.RuntimeContainer: 1}, Log: zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sessions.Close()
+	f := newFixture(t)
+	f.tools.Python = PythonOptions{Sessions: sessions, Runtime: python.RuntimeContainer}
+	res := f.call(t, "python", `{"code":"1"}`, func(c *dray.Call) {
+		c.Invocation.Leftovers = dray.KeepLeftovers
+	})
+	failedWith(t, res, dray.CodeUnsupported)
 }
 
 // A session of the runtime container belongs to the container. One of pyodide belongs to the

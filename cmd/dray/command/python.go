@@ -116,14 +116,19 @@ below, write ./NAME.
 		if err != nil {
 			return err
 		}
+		var similar []string // commands that a missing script may be meant for
+		if in.File != "" {
+			similar = cmd.SuggestionsFor(in.File)
+		}
 		in.File = withoutDots(call.Cwd, in.File)
 		if call.Input, err = flags.input(cmd, in); err != nil {
 			return err
 		}
 		return a.withClient(func(c *client.Client) error {
-			return a.runPython(ctx, c, call, usesStdin)
+			return a.runPython(ctx, c, call, usesStdin, similar)
 		})
 	})
+	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newPythonStatus(a), newPythonReset(a), newPythonInterrupt(a), newPythonPrepare(a),
 		newPythonFetch(a))
 	return cmd
@@ -186,7 +191,9 @@ const printPythonVersion = `import platform
 print("Python", platform.python_version())
 `
 
-func (a *app) runPython(ctx context.Context, c *client.Client, call client.Call, stdin bool) error {
+func (a *app) runPython(ctx context.Context, c *client.Client, call client.Call, stdin bool,
+	similar []string,
+) error {
 	l := a.newLiveCall(c, call)
 	if stdin {
 		l.stdin = callerStdin(a.in)
@@ -194,6 +201,9 @@ func (a *app) runPython(ctx context.Context, c *client.Client, call client.Call,
 	result, err := l.run(ctx)
 	if err != nil {
 		return err
+	}
+	if e := result.record.Error; e != nil && e.Code == dray.CodeNotFound && len(similar) > 0 {
+		e.Hint = "for the command run: dray python " + strings.Join(similar, ", or: dray python ")
 	}
 	if !a.json {
 		a.printTraceback(result.record)
