@@ -347,3 +347,18 @@ func reasonForCode(code Code) Reason {
 		return ReasonUnavailable
 	}
 }
+
+// Stat are the statistics of the calls in the audit log that have one key in common.
+type Stat struct {
+	// Key is empty for calls that have none, such as the reason of calls that run.
+	Key string `json:"key"`
+	// Calls counts the calls, Failed those of them that failed.
+	Calls  int64 `json:"calls"`
+	Failed int64 `json:"failed"`
+	// P50MS and P99MS are durations in milliseconds: at least half of the calls that have a duration,
+	// and 99 of 100, took no longer. They are nil if none has one.
+	P50MS *float64 `json:"p50_ms"`
+	P99MS *float64 `json:"p99_ms"`
+	// Bytes is the sum of [Result.Bytes].
+	Bytes int64 `json:"bytes"`
+}

@@ -31,26 +31,11 @@ var statsColumns = map[StatsKey]string{
 // maxStats bounds the groups of statistics.
 const maxStats = 1000
 
-// Stat are the statistics of the calls with one key.
-type Stat struct {
-	// Key is empty for calls that have none, such as the reason of calls that run.
-	Key string `json:"key"`
-	// Calls counts the calls, Failed those of them that failed.
-	Calls  int64 `json:"calls"`
-	Failed int64 `json:"failed"`
-	// P50MS and P99MS are durations in milliseconds: at least half of the calls that have a duration,
-	// and 99 of 100, took no longer. They are nil if none has one.
-	P50MS *float64 `json:"p50_ms"`
-	P99MS *float64 `json:"p99_ms"`
-	// Bytes is the sum of [dray.Result.Bytes].
-	Bytes int64 `json:"bytes"`
-}
-
 // Stats returns statistics of the calls that a query selects, those of the key with the most calls
 // first, of at most 1000 keys. It ignores Sort, Limit and Cursor. It reads every call that q
 // selects: with 10 million calls in the log, those of a day take less than a second, all of them a
 // minute. Stats fails with invalid_request for an unknown key, else with audit_unavailable.
-func (s *Store) Stats(ctx context.Context, by StatsKey, q Query) ([]Stat, error) {
+func (s *Store) Stats(ctx context.Context, by StatsKey, q Query) ([]dray.Stat, error) {
 	stmt, err := q.stats(by)
 	if err != nil {
 		return nil, err
@@ -59,16 +44,16 @@ func (s *Store) Stats(ctx context.Context, by StatsKey, q Query) ([]Stat, error)
 	if err != nil {
 		return nil, unavailableError(s.path, "compute statistics of the audit log", err)
 	}
-	all := make([]Stat, len(rows))
+	all := make([]dray.Stat, len(rows))
 	for i, row := range rows {
 		all[i] = row.stat()
 	}
 	return all, nil
 }
 
-// statRow is a Stat with the durations of its calls: nanoseconds, separated by commas, unordered.
+// statRow is a [dray.Stat] with the durations of its calls: nanoseconds, separated by commas, unordered.
 type statRow struct {
-	Stat
+	dray.Stat
 	durations string
 }
 
@@ -76,7 +61,7 @@ func (r *statRow) columns() []any {
 	return []any{&r.Key, &r.Calls, &r.Failed, &r.Bytes, &r.durations}
 }
 
-func (r *statRow) stat() Stat {
+func (r *statRow) stat() dray.Stat {
 	var all []int64
 	for one := range strings.SplitSeq(r.durations, ",") {
 		if ns, err := strconv.ParseInt(one, 10, 64); err == nil { // the only text is the empty one

@@ -41,7 +41,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-func checkStats(t *testing.T, name string, got []Stat, calls []dray.Record,
+func checkStats(t *testing.T, name string, got []dray.Stat, calls []dray.Record,
 	key func(dray.Record) string,
 ) {
 	t.Helper()
@@ -52,7 +52,7 @@ func checkStats(t *testing.T, name string, got []Stat, calls []dray.Record,
 	if len(got) != len(groups) {
 		t.Errorf("%s: %d keys, want %d", name, len(got), len(groups))
 	}
-	if !slices.IsSortedFunc(got, func(a, b Stat) int { return int(b.Calls - a.Calls) }) {
+	if !slices.IsSortedFunc(got, func(a, b dray.Stat) int { return int(b.Calls - a.Calls) }) {
 		t.Errorf("%s: not the most frequent first: %+v", name, got)
 	}
 	for _, stat := range got {

@@ -249,15 +249,15 @@ func countRecords(ctx context.Context, socket string) (succeeded, all int, err e
 		if err != nil {
 			return 0, 0, fmt.Errorf("read the audit log: %w", err)
 		}
-		for _, record := range page.Value.Items {
+		for _, record := range page.Items {
 			all++
 			if record.Status == dray.StatusSucceeded && record.EndedAt != nil {
 				succeeded++
 			}
 		}
-		if page.Value.NextCursor == "" {
+		if page.NextCursor == "" {
 			return succeeded, all, nil
 		}
-		filters.Set("cursor", page.Value.NextCursor)
+		filters.Set("cursor", page.NextCursor)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/validate"
 )
@@ -36,5 +37,5 @@ func (h *lists) stats(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, listReply[audit.Stat]{items})
+	return reply(w, listReply[dray.Stat]{items})
 }

@@ -176,11 +176,11 @@ func (t *fakeAudit) List(_ context.Context, q audit.Query) (audit.Page, error) {
 }
 
 func (t *fakeAudit) Stats(_ context.Context, _ audit.StatsKey, q audit.Query,
-) ([]audit.Stat, error) {
+) ([]dray.Stat, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listed = q
-	return []audit.Stat{{Key: "exec", Calls: 2, Failed: 1, P50MS: new(1.5)}}, nil
+	return []dray.Stat{{Key: "exec", Calls: 2, Failed: 1, P50MS: new(1.5)}}, nil
 }
 
 func (t *fakeAudit) LastSeq(context.Context) (int64, error) { return 7, nil }

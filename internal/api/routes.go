@@ -130,7 +130,7 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 				"at most 1000 keys. Durations are those of the calls that have one.").
 			query("by", "The key of the groups.", "tool", "container", "workspace", "principal", "reason").
 			required().filters().
-			returns(200, "The statistics.", listReply[audit.Stat]{}),
+			returns(200, "The statistics.", listReply[dray.Stat]{}),
 		op("GET /v1/audit/export", "export-audit", lists.export,
 			"Export the calls that the caller may see, complete, newest first. If an error ends the "+
 				"export, the connection breaks before the end of the response.").

@@ -112,7 +112,7 @@ type AuditReader interface {
 	// List returns a page of calls, newest first.
 	List(ctx context.Context, q audit.Query) (audit.Page, error)
 	// Stats returns statistics of calls by a key.
-	Stats(ctx context.Context, by audit.StatsKey, q audit.Query) ([]audit.Stat, error)
+	Stats(ctx context.Context, by audit.StatsKey, q audit.Query) ([]dray.Stat, error)
 	// Export passes on calls with their complete inputs and outputs.
 	Export(ctx context.Context, q audit.Query, to audit.Exporter) error
 	// LastSeq returns the number of the last event. Follow passes on the calls that later events end,

@@ -15,21 +15,11 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// AuditStat are the statistics of the calls with one key.
-type AuditStat struct {
-	Key    string   `json:"key"`
-	Calls  int64    `json:"calls"`
-	Failed int64    `json:"failed"`
-	P50MS  *float64 `json:"p50_ms"`
-	P99MS  *float64 `json:"p99_ms"`
-	Bytes  int64    `json:"bytes"`
-}
-
 // AuditStats returns statistics of the calls that the filters select, in one page. The filters are
 // query parameters; "by" is the key.
 func (c *Client) AuditStats(ctx context.Context, filters url.Values,
-) (Reply[Page[AuditStat]], error) {
-	return get[Page[AuditStat]](ctx, c, "/v1/audit/stats", filters)
+) (Reply[Page[dray.Stat]], error) {
+	return get[Page[dray.Stat]](ctx, c, "/v1/audit/stats", filters)
 }
 
 // AuditExport returns the calls that the filters select as JSON Lines or CSV, by the parameter

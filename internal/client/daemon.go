@@ -57,11 +57,11 @@ func (c *Client) Active(ctx context.Context) ([]Reply[dray.Record], error) {
 	for _, status := range []dray.Status{dray.StatusQueued, dray.StatusRunning} {
 		filters := url.Values{"status": {string(status)}, "limit": {"1000"}}
 		for more := true; more; {
-			page, err := get[Page[jsontext.Value]](ctx, c, "/v1/invocations", filters)
+			page, err := FetchPage[jsontext.Value](ctx, c, Invocations, filters)
 			if err != nil {
 				return nil, err
 			}
-			for _, item := range page.Value.Items {
+			for _, item := range page.Items {
 				reply := Reply[dray.Record]{JSON: item}
 				if err := json.Unmarshal(item, &reply.Value); err != nil {
 					return nil, dray.Errorf(dray.CodeInternal, "decode a call: %w", err).
@@ -72,8 +72,8 @@ func (c *Client) Active(ctx context.Context) ([]Reply[dray.Record], error) {
 					active = append(active, reply)
 				}
 			}
-			filters.Set("cursor", page.Value.NextCursor)
-			more = page.Value.NextCursor != ""
+			filters.Set("cursor", page.NextCursor)
+			more = page.NextCursor != ""
 		}
 	}
 	return active, nil

@@ -52,12 +52,15 @@ type Call struct {
 // Page is a page of a list. NextCursor is empty on the last page; a page that is not the last one
 // may have fewer items than its limit. Unreadable lists damaged rows.
 type Page[T any] struct {
-	Items      []T    `json:"items"`
-	NextCursor string `json:"next_cursor"`
-	Unreadable []struct {
-		Seq     int64  `json:"seq"`
-		Message string `json:"message"`
-	} `json:"unreadable,omitempty"`
+	Items      []T             `json:"items"`
+	NextCursor string          `json:"next_cursor"`
+	Unreadable []UnreadableRow `json:"unreadable,omitempty"`
+}
+
+// UnreadableRow is a damaged row of the audit log.
+type UnreadableRow struct {
+	Seq     int64  `json:"seq"`
+	Message string `json:"message"`
 }
 
 // Start starts a call and returns its events. Cancelling ctx or closing the stream cancels the
@@ -102,24 +105,27 @@ func (c *Client) Output(ctx context.Context, id, stream, text string) (io.ReadCl
 	return resp.Body, nil
 }
 
+// List is a list that the daemon returns in pages, newest first.
+type List string
+
+// The lists, of [dray.Record], [ChangedFile] and [AuditEvent].
+const (
+	Invocations  List = "/v1/invocations"
+	ChangedFiles List = "/v1/audit/files"
+	AuditEvents  List = "/v1/audit/events"
+)
+
+// FetchPage returns a page of a list. The filters are query parameters. T is the type of an item,
+// or [jsontext.Value] for its JSON.
+func FetchPage[T any](ctx context.Context, c *Client, list List, filters url.Values,
+) (Page[T], error) {
+	reply, err := get[Page[T]](ctx, c, string(list), filters)
+	return reply.Value, err
+}
+
 // Invocations returns a page of calls, newest first. The filters are query parameters.
-func (c *Client) Invocations(ctx context.Context, filters url.Values,
-) (Reply[Page[dray.Record]], error) {
-	return get[Page[dray.Record]](ctx, c, "/v1/invocations", filters)
-}
-
-// ChangedFiles returns a page of the files that dray changed, newest first. The filters are query
-// parameters.
-func (c *Client) ChangedFiles(ctx context.Context, filters url.Values,
-) (Reply[Page[ChangedFile]], error) {
-	return get[Page[ChangedFile]](ctx, c, "/v1/audit/files", filters)
-}
-
-// AuditEvents returns a page of the events of the audit log, newest first. The filters are query
-// parameters.
-func (c *Client) AuditEvents(ctx context.Context, filters url.Values,
-) (Reply[Page[AuditEvent]], error) {
-	return get[Page[AuditEvent]](ctx, c, "/v1/audit/events", filters)
+func (c *Client) Invocations(ctx context.Context, filters url.Values) (Page[dray.Record], error) {
+	return FetchPage[dray.Record](ctx, c, Invocations, filters)
 }
 
 // AuditEvent is an event of the audit log. Body is an object that depends on the kind, or null.

@@ -25,7 +25,7 @@ not recorded.`,
 			{"call", "invocation", "only files changed by the call with this `id` or beginning", nil},
 			{"path", "path", "only the file with this absolute `path`", nil},
 		},
-		fetch: (*client.Client).ChangedFiles,
+		list:  client.ChangedFiles,
 		head:  []string{"TIME", "CALL", "ACTION", "BEFORE", "AFTER", "WHERE", "PATH"},
 		spare: []string{"BEFORE", "AFTER", "WHERE"},
 		row: func(t *table, f client.ChangedFile) {

@@ -31,7 +31,7 @@ local; --utc prints them in UTC.`,
 		"sort", "sort", "`order`: started (newest first) or duration (longest first)", nil,
 	})
 	return pagedList[dray.Record]{
-		flags: flags, fetch: (*client.Client).Invocations, head: callColumns, spare: spareCallColumns,
+		flags: flags, list: client.Invocations, head: callColumns, spare: spareCallColumns,
 		row: func(t *table, rec dray.Record) { t.add(a.callCells(rec)...) },
 	}.complete(a, cmd)
 }

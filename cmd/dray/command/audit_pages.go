@@ -14,10 +14,10 @@ import (
 	"github.com/dray-dev/dray/internal/client"
 )
 
-// pagedList completes a command that lists what fetch returns for the values of its flags.
+// pagedList completes a command that prints what of a list the values of its flags select.
 type pagedList[T any] struct {
 	flags []filterFlag
-	fetch func(*client.Client, context.Context, url.Values) (client.Reply[client.Page[T]], error)
+	list  client.List
 	head  []string
 	// spare are the columns that a narrow terminal does without, the first one first.
 	spare []string
@@ -43,12 +43,17 @@ func (l pagedList[T]) complete(a *app, cmd *cobra.Command) *cobra.Command {
 		case *cursor != "":
 			query.Set("cursor", *cursor)
 		}
-		p := pages[T]{list: l, query: query, left: *limit, all: *all, out: l.printer(a)}
+		p := pages{list: l.list, query: query, left: *limit, all: *all}
 		return a.withClient(func(c *client.Client) error {
 			if err := completeID(ctx, c, query); err != nil {
 				return err
 			}
-			return p.print(ctx, c)
+			if a.json {
+				return printPages(ctx, c, p, &jsonPages{app: a})
+			}
+			return printPages(ctx, c, p, &tablePages[T]{
+				app: a, list: l, table: a.table(l.head...).leaveOut(l.spare...),
+			})
 		})
 	})
 	return cmd
@@ -65,36 +70,36 @@ func completeID(ctx context.Context, c *client.Client, query url.Values) error {
 	return err
 }
 
-// pages fetches pages until a number of items is printed, or all are. A page may have fewer items
-// than there are (see GET /v1/invocations).
-type pages[T any] struct {
-	list  pagedList[T]
+// pages selects a number of items of a list, or all.
+type pages struct {
+	list  client.List
 	query url.Values
 	left  int
 	all   bool
-	out   pagePrinter[T]
 }
 
-func (p *pages[T]) print(ctx context.Context, c *client.Client) error {
+// printPages fetches pages until the items are printed. A page may have fewer items than there are
+// (see GET /v1/invocations).
+func printPages[T any](ctx context.Context, c *client.Client, p pages, out pagePrinter[T]) error {
 	for {
 		p.query.Set("limit", strconv.Itoa(p.size()))
-		page, err := p.list.fetch(c, ctx, p.query)
+		page, err := client.FetchPage[T](ctx, c, p.list, p.query)
 		if err == nil {
-			err = p.out.page(page)
+			err = out.page(page)
 		}
 		if err != nil {
 			return err
 		}
-		p.left -= len(page.Value.Items)
-		next := page.Value.NextCursor
+		p.left -= len(page.Items)
+		next := page.NextCursor
 		if next == "" || !p.all && p.left <= 0 {
-			return p.out.end(next)
+			return out.end(next)
 		}
 		p.query.Set("cursor", next)
 	}
 }
 
-func (p *pages[T]) size() int {
+func (p pages) size() int {
 	if p.all {
 		return audit.MaxLimit
 	}
@@ -103,15 +108,8 @@ func (p *pages[T]) size() int {
 
 // pagePrinter prints pages as one output.
 type pagePrinter[T any] interface {
-	page(page client.Reply[client.Page[T]]) error
+	page(page client.Page[T]) error
 	end(nextCursor string) error
-}
-
-func (l pagedList[T]) printer(a *app) pagePrinter[T] {
-	if a.json {
-		return &jsonPages[T]{app: a}
-	}
-	return &tablePages[T]{app: a, list: l, table: a.table(l.head...).leaveOut(l.spare...)}
 }
 
 // tablePages prints pages as one table. The last line, on stderr, is how to get the next page.
@@ -121,14 +119,14 @@ type tablePages[T any] struct {
 	table table
 }
 
-func (t *tablePages[T]) page(page client.Reply[client.Page[T]]) error {
-	for _, item := range page.Value.Items {
+func (t *tablePages[T]) page(page client.Page[T]) error {
+	for _, item := range page.Items {
 		t.list.row(&t.table, item)
 	}
-	for _, row := range page.Value.Unreadable {
+	for _, row := range page.Unreadable {
 		fmt.Fprintf(t.app.err, "dray: row %d cannot be read: %s\n", row.Seq, escapeLine(row.Message))
 	}
-	if len(page.Value.Items) == 0 {
+	if len(page.Items) == 0 {
 		return nil
 	}
 	return t.table.write(t.app.out)
@@ -145,22 +143,15 @@ func (t *tablePages[T]) end(nextCursor string) error {
 }
 
 // jsonPages prints pages as one JSON value, in the form of a page, while they arrive.
-type jsonPages[T any] struct {
+type jsonPages struct {
 	app        *app
 	begun      bool
-	unreadable []jsontext.Value
+	unreadable []client.UnreadableRow
 }
 
-func (j *jsonPages[T]) page(page client.Reply[client.Page[T]]) error {
-	var raw struct {
-		Items      []jsontext.Value `json:"items"`
-		Unreadable []jsontext.Value `json:"unreadable"`
-	}
-	if err := json.Unmarshal(page.JSON, &raw); err != nil {
-		return fmt.Errorf("decode a page: %w", err)
-	}
-	j.unreadable = append(j.unreadable, raw.Unreadable...)
-	for _, item := range raw.Items {
+func (j *jsonPages) page(page client.Page[jsontext.Value]) error {
+	j.unreadable = append(j.unreadable, page.Unreadable...)
+	for _, item := range page.Items {
 		if err := j.write(j.separator(), item); err != nil {
 			return err
 		}
@@ -168,7 +159,7 @@ func (j *jsonPages[T]) page(page client.Reply[client.Page[T]]) error {
 	return nil
 }
 
-func (j *jsonPages[T]) separator() string {
+func (j *jsonPages) separator() string {
 	if j.begun {
 		return ","
 	}
@@ -176,10 +167,10 @@ func (j *jsonPages[T]) separator() string {
 	return `{"items":[`
 }
 
-func (j *jsonPages[T]) end(nextCursor string) error {
+func (j *jsonPages) end(nextCursor string) error {
 	rest, err := json.Marshal(struct {
-		NextCursor string           `json:"next_cursor"`
-		Unreadable []jsontext.Value `json:"unreadable,omitempty"`
+		NextCursor string                 `json:"next_cursor"`
+		Unreadable []client.UnreadableRow `json:"unreadable,omitempty"`
 	}{nextCursor, j.unreadable})
 	if err != nil {
 		return fmt.Errorf("encode the output: %w", err)
@@ -191,7 +182,7 @@ func (j *jsonPages[T]) end(nextCursor string) error {
 	return j.write(begin, append(rest[1:], '\n'))
 }
 
-func (j *jsonPages[T]) write(before string, value []byte) error {
+func (j *jsonPages) write(before string, value []byte) error {
 	_, err := j.app.out.Write(append([]byte(before), safeJSON(value)...))
 	return outputError(err)
 }

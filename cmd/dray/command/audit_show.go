@@ -93,7 +93,7 @@ func fullID(ctx context.Context, c *client.Client, text string) (string, error) 
 		return "", err
 	}
 	var ids []string
-	for _, rec := range page.Value.Items {
+	for _, rec := range page.Items {
 		ids = append(ids, rec.ID)
 	}
 	switch len(ids) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
 )
 
@@ -43,7 +44,7 @@ of their durations, and the bytes of their output.`,
 	return cmd
 }
 
-func (a *app) printStats(stats client.Page[client.AuditStat]) error {
+func (a *app) printStats(stats client.Page[dray.Stat]) error {
 	t := a.table("CALLS", "FAILED", "RATE", "P50 MS", "P99 MS", "BYTES", "KEY")
 	for _, s := range stats.Items {
 		rate := strconv.FormatFloat(100*float64(s.Failed)/float64(s.Calls), 'f', 1, 64) + "%"

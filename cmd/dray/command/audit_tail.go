@@ -86,11 +86,8 @@ func (t *tail) latest(ctx context.Context, c *client.Client, limit int) error {
 			calls = append(calls, rec)
 		}
 	}}
-	p := pages[dray.Record]{
-		list:  pagedList[dray.Record]{fetch: (*client.Client).Invocations},
-		query: maps.Clone(t.query), left: limit, out: out,
-	}
-	if err := p.print(ctx, c); err != nil {
+	p := pages{list: client.Invocations, query: maps.Clone(t.query), left: limit}
+	if err := printPages(ctx, c, p, out); err != nil {
 		return err
 	}
 	for _, rec := range slices.Backward(calls) {
@@ -109,8 +106,8 @@ func (t *tail) latest(ctx context.Context, c *client.Client, limit int) error {
 // collectedPages passes each call of the pages to keep.
 type collectedPages struct{ keep func(dray.Record) }
 
-func (p *collectedPages) page(page client.Reply[client.Page[dray.Record]]) error {
-	for _, rec := range page.Value.Items {
+func (p *collectedPages) page(page client.Page[dray.Record]) error {
+	for _, rec := range page.Items {
 		p.keep(rec)
 	}
 	return nil

@@ -142,8 +142,8 @@ func activeIDs(ctx context.Context, c *client.Client) ([]string, error) {
 }
 
 func recentIDs(ctx context.Context, c *client.Client) ([]string, error) {
-	reply, err := c.Invocations(ctx, url.Values{"limit": {"50"}})
-	return each(reply.Value.Items, func(r dray.Record) string {
+	page, err := c.Invocations(ctx, url.Values{"limit": {"50"}})
+	return each(page.Items, func(r dray.Record) string {
 		return r.ID + "\t" + r.Tool + ", " + endOf(r)
 	}), err
 }
