@@ -1,6 +1,7 @@
 package dray_test
 
 import (
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +29,119 @@ func TestCommandLinesParse(t *testing.T) {
 	if found < 40 {
 		t.Errorf("only %d command lines were found", found)
 	}
+}
+
+// TestCommandLinesAreRun: a test of the CLI or of Robot Framework runs each command that the
+// documents quote, and each of the flags that they quote it with (OP-05).
+func TestCommandLinesAreRun(t *testing.T) {
+	c := cli{commands: commands(t), flags: map[string]map[string]string{}}
+	run := c.runByTests(t)
+	quoted := 0
+	for _, p := range pages(t) {
+		if p.name == "docs/reference/cli.md" {
+			continue // it is the program's own words
+		}
+		for _, line := range quotedLines(p) {
+			for _, words := range drayIn(line) {
+				for _, use := range c.uses(t, words) {
+					quoted++
+					if !run[use] {
+						t.Errorf("%s quotes %s, which no test runs", p.name, use)
+					}
+				}
+			}
+		}
+	}
+	if quoted < 300 {
+		t.Errorf("only %d commands and flags were found", quoted)
+	}
+}
+
+// cli is the commands of dray, with the names that each flag of a command has, by its long name.
+type cli struct {
+	commands []string
+	flags    map[string]map[string]string
+}
+
+var (
+	scriptLine = regexp.MustCompile(`(?:^|\s)(dray .*)`)
+	robotLine  = regexp.MustCompile(`\bDray(?: Bytes)? {2,}(.*)`)
+	goLine     = regexp.MustCompile(`\bmustRun\(t, (.*)\)`)
+	robotCells = regexp.MustCompile(` {2,}`)
+	flagNames  = regexp.MustCompile(`(?m)^ +(?:(-\w), |    )?(--[\w-]+)`)
+)
+
+// runByTests returns what the tests run.
+func (c cli) runByTests(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, pattern := range []string{
+		"cmd/dray/command/testdata/*/*.txtar", "cmd/dray/command/*_test.go", "robot/*.robot",
+	} {
+		names, err := filepath.Glob(pattern)
+		if err != nil || len(names) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, name := range names {
+			for line := range strings.Lines(read(t, name)) {
+				for _, words := range linesOfTest(strings.TrimSpace(line)) {
+					for _, use := range c.uses(t, words) {
+						all[use] = true
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// linesOfTest returns the command lines of dray in a line of a test.
+func linesOfTest(line string) [][]string {
+	if strings.HasPrefix(line, "#") || strings.HasPrefix(line, "//") {
+		return nil
+	}
+	if m := robotLine.FindStringSubmatch(line); m != nil {
+		return [][]string{append([]string{"dray"}, robotCells.Split(m[1], -1)...)}
+	}
+	if m := goLine.FindStringSubmatch(line); m != nil {
+		words := strings.Split(m[1], ", ")
+		for i, word := range words {
+			words[i] = strings.Trim(word, `"`)
+		}
+		return [][]string{append([]string{"dray"}, words...)}
+	}
+	if m := scriptLine.FindStringSubmatch(line); m != nil {
+		return drayIn(m[1])
+	}
+	return nil
+}
+
+// uses returns the command of a line, and the command with each of its flags.
+func (c cli) uses(t *testing.T, words []string) []string {
+	t.Helper()
+	n := 1
+	for n < len(words) && slices.Contains(c.commands, strings.Join(words[:n+1], " ")) {
+		n++
+	}
+	command := strings.Join(words[:n], " ")
+	if c.flags[command] == nil {
+		c.flags[command] = map[string]string{}
+		for _, m := range flagNames.FindAllStringSubmatch(help(t, command), -1) {
+			c.flags[command][m[1]], c.flags[command][m[2]] = m[2], m[2]
+		}
+		delete(c.flags[command], "")
+	}
+	all := []string{command}
+	for _, word := range words[n:] {
+		if word == "--" {
+			break
+		}
+		name, _, _ := strings.Cut(word, "=")
+		if long := c.flags[command][name]; long != "" {
+			all = append(all, command+" "+long)
+		}
+	}
+	return all
 }
 
 func TestCommandLinesCanFail(t *testing.T) {

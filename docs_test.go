@@ -145,7 +145,7 @@ func anchors(text string) []string {
 	return all
 }
 
-// Every YAML block is a valid configuration (CF-01).
+// Every YAML block is a valid configuration (CF-01, OP-05).
 func TestConfigurationsLoad(t *testing.T) {
 	found := 0
 	load := func(name, text string) {
@@ -360,7 +360,8 @@ func TestArgvTableNamesFunctions(t *testing.T) {
 	}
 }
 
-// The tests that docs/explanation/security.md names exist, each in the package that it names.
+// The tests that docs/explanation/security.md names exist, each in the package that it names. Each
+// section with promises says what is not promised (OP-05).
 func TestSecurityNamesTests(t *testing.T) {
 	page := read(t, "docs/explanation/security.md")
 	tests := regexp.MustCompile("`([a-z/-]+)\\.(Test\\w+)`").FindAllStringSubmatch(page, -1)
@@ -371,6 +372,12 @@ func TestSecurityNamesTests(t *testing.T) {
 	for _, test := range tests {
 		if !declares(t, test[1], test[2], true) {
 			t.Errorf("%s has no test %s", test[1], test[2])
+		}
+	}
+	for _, section := range strings.Split(page, "\n## ")[1:] {
+		if strings.Contains(section, "| held by |") && !strings.Contains(section, "Not promised:") {
+			title, _, _ := strings.Cut(section, "\n")
+			t.Errorf("%q does not say what is not promised", title)
 		}
 	}
 }

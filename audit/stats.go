@@ -51,7 +51,8 @@ func (s *Store) Stats(ctx context.Context, by StatsKey, q Query) ([]dray.Stat, e
 	return all, nil
 }
 
-// statRow is a [dray.Stat] with the durations of its calls: nanoseconds, separated by commas, unordered.
+// statRow is a [dray.Stat] with the durations of its calls: nanoseconds, separated by commas, not
+// in order.
 type statRow struct {
 	dray.Stat
 	durations string
