@@ -43,6 +43,9 @@ type PyodideConfig struct {
 	Dir string
 	// Preload are packages of the asset folder that each worker imports before it is ready.
 	Preload []string
+	// Bwrap is the absolute path of bubblewrap. Deno runs in it if a test shows that it works here.
+	// Empty is none.
+	Bwrap string
 	// Log receives the stderr of workers. Nil is none.
 	Log *zap.Logger
 
@@ -53,8 +56,9 @@ type PyodideConfig struct {
 // Pyodide is the runtime pyodide: CPython in WebAssembly, in a Deno process on the host with no
 // permission but to read its own programs.
 type Pyodide struct {
-	cfg      PyodideConfig
-	snapshot snapshotFolder
+	cfg         PyodideConfig
+	snapshot    snapshotFolder
+	confinement confinement
 }
 
 // NewPyodide returns the runtime. It starts nothing.
@@ -130,7 +134,8 @@ func pythonMemory(budget int64) int64 {
 // pyodideWorker is a worker of the runtime pyodide.
 type pyodideWorker struct {
 	*containerWorker
-	pid         int
+	pid         int // of Deno
+	spec        process.Spec
 	permissions *Permissions // complete; nil permits nothing
 	work        *workDir
 	done        chan struct{}
@@ -140,7 +145,7 @@ type pyodideWorker struct {
 func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder string,
 	spec WorkerSpec,
 ) (*pyodideWorker, error) {
-	work, err := p.newWorkDir(found, folder)
+	work, err := p.newWorkDir(ctx, found, folder)
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +175,13 @@ func (p *Pyodide) startWorker(ctx context.Context, found assets.Assets, folder s
 		}
 		return nil, w.helloError(err)
 	}
+	if work.confinement.Bwrap != "" {
+		if w.pid, err = confined(w.pid, w.spec); err != nil {
+			w.Kill()
+			<-w.done
+			return nil, w.helloError(err)
+		}
+	}
 	return w, nil
 }
 
@@ -188,7 +200,7 @@ func (p *Pyodide) launch(ctx context.Context, work *workDir, opts runnerOptions,
 	w := &pyodideWorker{
 		//nolint:contextcheck // it outlives ctx
 		containerWorker: newContainerWorker(process.Adapt(proc), opts.Generation, p.cfg.Log),
-		pid:             proc.Pid, work: work, done: make(chan struct{}),
+		pid:             proc.Pid, spec: spec, work: work, done: make(chan struct{}),
 	}
 	go func() {
 		defer close(w.done)

@@ -189,7 +189,7 @@ func verifySnapshot(ctx context.Context, dir string, index []byte) (*assets.Fold
 // makeSnapshot runs the runner in a folder and writes its stdout to a file: the memory of Python
 // after its start, with the sources loaded.
 func (p *Pyodide) makeSnapshot(ctx context.Context, found assets.Assets, dir string) error {
-	work, err := p.newWorkDir(found, dir)
+	work, err := p.newWorkDir(ctx, found, dir)
 	if err != nil {
 		return err
 	}

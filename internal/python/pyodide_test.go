@@ -41,6 +41,7 @@ func newPyodideConfig(t testing.TB) python.PyodideConfig {
 	return python.PyodideConfig{
 		Start:  processtest.NewPool(t).Start,
 		Assets: assets.New(assets.Options{Dir: assetstest.Dir(t)}).Open,
+		Bwrap:  findBwrap(t),
 		Dir:    t.TempDir(), Log: zaptest.NewLogger(t),
 	}
 }
@@ -68,7 +69,12 @@ func TestContract_Pyodide(t *testing.T) { pythontest.Run(t, newPyodideHarness(t)
 
 // TestPyodide runs code in one runtime, so that one memory snapshot serves all (PY-02, PY-09).
 func TestPyodide(t *testing.T) {
-	h := newPyodideHarness(t)
+	withAndWithoutBwrap(t, testPyodide)
+}
+
+func testPyodide(t *testing.T, cfg python.PyodideConfig) {
+	h := newHostHarness(t)
+	h.Runtime = python.NewPyodide(cfg)
 	t.Run("code", func(t *testing.T) { testPyodideCode(t, h.Start(t, nil)) })
 	t.Run("streams", func(t *testing.T) { testPyodideStreams(t, h.Start(t, nil)) })
 	t.Run("installs", func(t *testing.T) { testPyodideInstalls(t, h) })
@@ -77,6 +83,9 @@ func TestPyodide(t *testing.T) {
 	t.Run("random", func(t *testing.T) { testPyodideRandom(t, h) })
 	t.Run("variables", func(t *testing.T) { testPyodideVariables(t, h) })
 	t.Run("refusals", func(t *testing.T) { testPyodideRefusals(t, h) })
+	if cfg.Bwrap != "" {
+		t.Run("bubblewrap", func(t *testing.T) { testPyodideBwrap(t, h) })
+	}
 	t.Run("nothing is left", func(t *testing.T) { testPyodideRemains(t, h) })
 }
 
@@ -369,11 +378,20 @@ func testPyodideRefusals(t *testing.T, h pythontest.Harness) {
 // testPyodideRemains starts and ends a worker: neither a process nor a directory is left.
 func testPyodideRemains(t *testing.T, h pythontest.Harness) {
 	w := h.Start(t, nil)
+	started := processesBelow(t, os.Getpid())
+	if len(started) < 2 { // a supervisor and Deno
+		t.Errorf("processes while a worker runs: %v", started)
+	}
 	w.Kill()
 	<-w.Done()
 	exit, err := w.Exit()
 	if err != nil || !exit.Survivors.Proven || len(exit.Survivors.PIDs) > 0 {
 		t.Errorf("survivors: %+v, %v", exit.Survivors, err)
+	}
+	for pid, name := range processesBelow(t, os.Getpid()) {
+		if name == "deno" || name == "bwrap" {
+			t.Errorf("process %d of %s is left", pid, name)
+		}
 	}
 }
 
