@@ -139,13 +139,13 @@ func (r *Reply) checkNames(globals []string) error {
 	}
 	for name := range r.Globals {
 		if !requested[name] {
-			return protocolError("its reply has a global that nobody asked for")
+			return protocolError("its reply has a global that was not requested")
 		}
 		delete(requested, name)
 	}
 	for _, name := range r.Missing {
 		if !requested[name] {
-			return protocolError("its reply lists a missing global that nobody asked for")
+			return protocolError("its reply lists a missing global that was not requested")
 		}
 		delete(requested, name)
 	}

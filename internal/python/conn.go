@@ -23,7 +23,7 @@ const (
 // [Worker].Exit returns how.
 var errWorkerEnded = errors.New("the Python worker ended without a reply")
 
-// conn is the daemon's end of the frames of one worker, for both runtimes. Whoever creates it sets
+// conn is the daemon's end of the frames of one worker, for both runtimes. Its creator sets
 // the fields that it needs, calls run in a goroutine of its own, and waits for the hello:
 //
 //	c := newConn(stdout, stdin, spec.Generation)

@@ -27,7 +27,7 @@ type peer struct {
 	out      *os.File // and its stdout
 	frames   *frameReader
 	sequence uint32
-	kills    chan struct{} // has room for more than one
+	kills    chan struct{} // buffered for more than one
 	err      error         // of run, after ended
 	ended    chan struct{}
 }
@@ -356,7 +356,7 @@ func TestConn_StdinBlocksUntilTheEnd(t *testing.T) {
 	p.read()
 	failed := make(chan error)
 	go func() {
-		_, err := e.Stdin().Write(make([]byte, 4<<20)) // no pipe has that much room
+		_, err := e.Stdin().Write(make([]byte, 4<<20)) // no pipe holds that much
 		failed <- err
 	}()
 	p.write(kindReplyEnd, 1, okReply)

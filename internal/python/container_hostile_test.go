@@ -289,7 +289,7 @@ func TestContainerFullSession(t *testing.T) {
 	}
 }
 
-// Code that floods a stdout which nobody reads waits, and ends when it is killed.
+// Code that floods a stdout which is not read waits, and ends when it is killed.
 func TestContainerUnreadOutput(t *testing.T) {
 	h := newHostHarness(t)
 	w := h.Start(t, nil)

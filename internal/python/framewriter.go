@@ -18,7 +18,7 @@ type message struct {
 	body       []byte
 	// until is closed when the message is stale. Nil means never.
 	until <-chan struct{}
-	// sent is closed when the message was written or dropped. Nil if nobody waits for it.
+	// sent is closed when the message was written or dropped. Nil if no caller waits for it.
 	sent chan struct{}
 }
 

@@ -123,7 +123,7 @@ func (s *Sessions) sessionOf(key Key) (*session, error) {
 		return nil, dray.Errorf(dray.CodeInvalidInput, "there is no Python runtime %q", key.Runtime).
 			WithHint("operation status lists the runtimes")
 	}
-	s.makeRoom()
+	s.forgetOldest()
 	sess := &session{key: key, pool: p}
 	s.sessions[key] = sess
 	return sess, nil
@@ -325,8 +325,8 @@ func (s *Sessions) returnSlot(h *hold) {
 // forgotten, together with losses that no reply has reported.
 const maxSessions = 10_000
 
-// makeRoom forgets a session if there are too many.
-func (s *Sessions) makeRoom() {
+// forgetOldest forgets a session if there are too many.
+func (s *Sessions) forgetOldest() {
 	if len(s.sessions) < maxSessions {
 		return
 	}

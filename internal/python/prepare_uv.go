@@ -262,7 +262,7 @@ func helperError(kind, message string) *dray.Error {
 		},
 		"disk_full": {
 			dray.CodeDiskFull, "the disk of the environment is full",
-			"make room, for example with: uv cache clean",
+			"free some disk space, for example with: uv cache clean",
 		},
 		"unsatisfiable": {
 			dray.CodeInvalidInput, "the packages cannot be installed together",

@@ -88,7 +88,7 @@ func TestSessions_CallsAreSerialised(t *testing.T) {
 	})
 }
 
-// The least recently used idle session makes room; those that run or start do not. It comes back
+// The least recently used idle session loses its worker; busy ones do not. It comes back
 // with a new worker, and its reply says so once (PY-07, PY-25).
 func TestSessions_Eviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -31,7 +31,7 @@ type table struct {
 	head []string
 	rows [][]string
 	// width is the maximum width of a line; 0 is no maximum. A wider table leaves out the columns of
-	// spare, the first one first, until the last column has room, and cuts cells.
+	// spare, the first one first, until the last column is wide enough, and cuts cells.
 	width int
 	spare []string
 	// paint returns a cell with a colour. Nil is none.
@@ -94,7 +94,7 @@ func (t *table) write(w io.Writer) error {
 	return outputError(err)
 }
 
-// hide leaves out columns until the last one has room.
+// hide leaves out columns until the last one is wide enough.
 func (t *table) hide() {
 	roomy := slices.Clone(t.widths)
 	for i := range roomy {
@@ -110,7 +110,7 @@ func (t *table) hide() {
 	}
 }
 
-// canCut reports whether a column's cells may be cut to give room to the last column.
+// canCut reports whether a column's cells may be cut to widen the last column.
 func (t *table) canCut(i int) bool {
 	return i < len(t.head)-1 &&
 		(slices.Contains(pathColumns, t.head[i]) || slices.Contains(cutColumns, t.head[i]))

@@ -17,7 +17,7 @@ const (
 	Mismatch Kind = "mismatch"
 	// Unexpected says that a file is there that nothing pins.
 	Unexpected Kind = "unexpected"
-	// Unsafe says that others may change a file, or that it is no file.
+	// Unsafe says that others may change a file, or that it is not a regular file.
 	Unsafe Kind = "unsafe"
 )
 

@@ -96,7 +96,7 @@ func memberName(h *tar.Header) (string, error) {
 	case tar.TypeDir:
 		return clean, nil
 	default:
-		return "", fmt.Errorf("%q is no file and no folder", h.Name)
+		return "", fmt.Errorf("%q is neither a file nor a directory", h.Name)
 	}
 }
 
