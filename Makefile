@@ -44,6 +44,7 @@ check: build ## Format, tidy, lint, dead code, known vulnerabilities, short race
 .PHONY: bench
 bench: ready ## Compare calls through dray with the alternatives; PARTS=calls for one part
 	@scripts/setup swerex || echo "bench: measuring without SWE-ReX" >&2
+	@scripts/setup ipykernel || echo "bench: measuring without ipykernel" >&2
 	@$(ENV) && go run ./bench $(PARTS)
 
 .PHONY: soak

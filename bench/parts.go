@@ -16,10 +16,12 @@ const (
 	partMemory   = "memory"
 	partKill     = "kill"
 	partSync     = "sync"
+	partPython   = "python"
 )
 
 var partNames = []string{
 	partCalls, partParallel, partAudit, partStream, partMemory, partKill, partSync,
+	partPython,
 }
 
 // measurements are all that a run measured. What was not measured is empty.
@@ -34,6 +36,7 @@ type measurements struct {
 	memory   []memoryGrowth
 	kills    []*killRun
 	syncs    []*syncRun
+	python   *pythonRuns // nil if not measured
 	recorded string
 }
 
@@ -66,6 +69,8 @@ func (m *measurements) measure(ctx context.Context, b *testbed, part string) (er
 		if m.syncs, err = newSyncRuns(ctx, b); err == nil {
 			err = measureSyncs(ctx, m.syncs, fewer)
 		}
+	case partPython:
+		m.python, err = measurePython(ctx, b, m.rounds)
 	}
 	return err
 }

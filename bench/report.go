@@ -75,6 +75,7 @@ func page(m *measurements, verdicts []verdict) string {
 	section("10,000 files of 4 KiB, in memory", syncTable(m.syncs, loadFiles, inMemory))
 	section("10,000 files of 4 KiB, on disk", syncTable(m.syncs, loadFiles, onDisk))
 	section("A file of 1 GiB, in memory", syncTable(m.syncs, loadFile, inMemory))
+	section("Python sessions", pythonTable(m.python))
 	return b.String()
 }
 

@@ -61,7 +61,7 @@ func targets() []target {
 	rate256 := func(method string) value { return rateOf(parallelLoads[1], method) }
 	rate128 := func(method string) value { return rateOf(auditLoads[2], method) }
 	host := p50(methodHost)
-	return []target{
+	all := []target{
 		{
 			text: "`true` in the container over HTTP with the audit log, p50, over os/exec", limit: 2.3,
 			value: over(p50(methodHTTP), host), floor: over(p50(floorRecorded), host),
@@ -186,6 +186,7 @@ func targets() []target {
 			value: over(syncP50(loadFile, inMemory, syncDocker), syncP50(loadFile, inMemory, syncStdio)),
 		},
 	}
+	return append(all, pythonTargets()...)
 }
 
 // over returns the ratio of two figures.

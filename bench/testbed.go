@@ -298,21 +298,30 @@ func (b *testbed) openContainer(ctx context.Context, name string,
 	return nil
 }
 
-// openHost opens the host environment with the agent's program for its supervisors.
-func (b *testbed) openHost() error {
+// supervisors returns a pool of the host, with the agent's program for its supervisors.
+func (b *testbed) supervisors() (*process.Pool, error) {
 	agent, err := agentbin.For(runtime.GOARCH)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	path := filepath.Join(b.dir, "supervisor")
+	path := filepath.Join(b.dir, fmt.Sprint("supervisor", len(b.undo)))
 	if err := os.WriteFile(path, agent.Data, 0o700); err != nil { //nolint:gosec // it is executed
-		return err
+		return nil, err
 	}
 	pool := process.NewPool(process.SupervisorConfig{
 		Path: path,
 		Args: []string{"dray-supervisor", "supervise"}, Env: []string{"GOMAXPROCS=2"},
 	})
 	b.onClose(func(context.Context) error { pool.Close(); return nil })
+	return pool, nil
+}
+
+// openHost opens the host environment.
+func (b *testbed) openHost() error {
+	pool, err := b.supervisors()
+	if err != nil {
+		return err
+	}
 	env := host.New(host.Config{Roots: []string{b.workspace}, Homes: filepath.Join(b.dir, "homes")},
 		pool).Environment(b.workspace)
 	b.environments = append(b.environments, environment{env, methodPool})
