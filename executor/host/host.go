@@ -355,6 +355,11 @@ type readOnly struct {
 	root string
 }
 
+// OutsideRoots returns the error for uses that host.roots bounds for reading too.
+func (r readOnly) OutsideRoots() error {
+	return denied("nothing may be read on the host in %s: it is outside host.roots", r.root)
+}
+
 func (r readOnly) denyWrite() error {
 	return denied("nothing may be changed on the host in %s: it is outside host.roots", r.root)
 }

@@ -36,7 +36,8 @@ var failureCodes = []string{
 }
 
 // Codes of failures that only Python has. The first two are of errors of import dray that code did
-// not catch: a permission that the session lacks, and a function that the daemon does not offer.
+// not catch: a permission that the session lacks, and a function that the daemon does not offer. The
+// first is that of a read-only run that has changed files, too.
 const (
 	CodeAccess             = "EACCES"
 	CodeNoSystem           = "ENOSYS"

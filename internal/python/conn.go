@@ -40,9 +40,6 @@ type conn struct {
 	// violation. The caller of execute closes the
 	// broker when the request has ended.
 	newBroker func(e *execution, req Request) *broker
-	// receivesFiles says that a request may send files that changed; see execution.changedFiles. No
-	// runtime sets it yet.
-	receivesFiles bool
 
 	frames     *frameReader
 	out        *frameWriter
@@ -112,8 +109,15 @@ func (c *conn) hello(ctx context.Context) (Hello, error) {
 	}
 }
 
-// execute starts a request. It does not block.
-func (c *conn) execute(req Request) (*execution, error) {
+// nextRequest returns the number of the next request, which the caller is about to start.
+func (c *conn) nextRequest() uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.request + 1
+}
+
+// execute starts a request. It does not block. The worker must send changes if they are not nil.
+func (c *conn) execute(req Request, changes *changes) (*execution, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, dray.Errorf(dray.CodeInternal, "encode a request for Python: %w", err)
@@ -127,7 +131,7 @@ func (c *conn) execute(req Request) (*execution, error) {
 		return nil, dray.Errorf(dray.CodeInternal, "the Python worker runs a request already")
 	}
 	c.request++
-	e := newExecution(c, c.request, req.Globals)
+	e := newExecution(c, c.request, req.Globals, changes)
 	if c.newBroker != nil {
 		e.broker = c.newBroker(e, req)
 	}

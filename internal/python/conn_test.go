@@ -120,7 +120,7 @@ func greeted(t testing.TB, prepare ...func(*conn)) *peer {
 
 func (p *peer) execute(req Request) *execution {
 	p.t.Helper()
-	e, err := p.conn.execute(req)
+	e, err := p.conn.execute(req, nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestConn_RequestsOneAfterTheOther(t *testing.T) {
 			!strings.Contains(body, `"code":"1+1"`) {
 			t.Fatalf("request: %+v %s", h, body)
 		}
-		if _, err := p.conn.execute(Request{}); err == nil {
+		if _, err := p.conn.execute(Request{}, nil); err == nil {
 			t.Fatal("a second request at a time was accepted")
 		}
 		text := strings.Repeat("x", maxStdin) + "y"
@@ -276,7 +276,7 @@ func TestConn_ViolationsKillTheWorker(t *testing.T) {
 			if _, err := e.Reply(); dray.CodeOf(err) != dray.CodeAgentLost || dray.AsError(err).Hint == "" {
 				t.Fatalf("the request ended with %v", err)
 			}
-			if _, err := p.conn.execute(Request{}); err == nil {
+			if _, err := p.conn.execute(Request{}, nil); err == nil {
 				t.Fatal("another request was accepted")
 			}
 		})
@@ -291,7 +291,7 @@ func TestConn_StrayByteWhileIdle(t *testing.T) {
 	if dray.CodeOf(p.err) != dray.CodeAgentLost {
 		t.Fatal(p.err)
 	}
-	if _, err := p.conn.execute(Request{}); dray.CodeOf(err) != dray.CodeAgentLost {
+	if _, err := p.conn.execute(Request{}, nil); dray.CodeOf(err) != dray.CodeAgentLost {
 		t.Fatal(err)
 	}
 }
@@ -382,7 +382,6 @@ func TestConn_StdinIsClosed(t *testing.T) {
 func TestConn_CallsAndFiles(t *testing.T) {
 	calls := make(chan string, 1)
 	p := greeted(t, func(c *conn) {
-		c.receivesFiles = true
 		c.newBroker = func(e *execution, req Request) *broker { return newBroker(e, req, nil, nil) }
 	})
 	e := p.execute(Request{Services: Services{CallTool: func(_ context.Context, name string,
@@ -401,22 +400,33 @@ func TestConn_CallsAndFiles(t *testing.T) {
 	if h, body := p.read(); h.kind != kindResultEnd || body != `{"id":1,"output":"answer"}` {
 		t.Fatalf("%+v %s", h, body)
 	}
-	var reading sync.WaitGroup
-	tree := ""
-	reading.Go(func() { tree = readAll(e.changedFiles()) })
-	p.write(kindChanged, 1, "tree")
-	p.write(kindChangedEnd, 1, "")
 	p.write(kindReplyEnd, 1, okReply)
 	collect(e)
-	if reading.Wait(); tree != "tree" {
-		t.Fatal(tree)
-	}
-	staged := p.execute(Request{}).stagedFiles()
-	p.read()
-	_, _ = io.WriteString(staged, "files")
-	_ = staged.Close()
-	if h, body := p.read(); h.kind != kindFiles || body != "files" {
+	staging := &stagingWriter{conn: p.conn, ctx: t.Context(), request: p.conn.nextRequest()}
+	var writing sync.WaitGroup
+	writing.Go(func() { _, _ = io.WriteString(staging, "files") })
+	if h, body := p.read(); h.kind != kindFiles || h.request != 2 || body != "files" {
 		t.Fatalf("%+v %s", h, body)
+	}
+	writing.Wait()
+	staging.close()
+	if h, _ := p.read(); h.kind != kindFilesEnd || h.request != 2 {
+		t.Fatalf("%+v", h)
+	}
+	received := newChanges(t.TempDir())
+	defer received.close()
+	e, err := p.conn.execute(Request{}, received)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.read()
+	p.write(kindChanged, 2, "drt1D\x01")
+	p.write(kindChanged, 2, "a\x00Z")
+	p.write(kindChangedEnd, 2, "\x01\x00")
+	p.write(kindReplyEnd, 2, okReply)
+	collect(e)
+	if got := received.list; len(got) != 1 || got[0].name != "a" || !got[0].dir {
+		t.Fatalf("%+v", got)
 	}
 }
 
@@ -453,7 +463,7 @@ func forgeFrames(t *testing.T, rnd *rand.Rand) (n int) {
 		stream.Write(forgeFrame(rnd, sequence))
 	}
 	c := newConn(&stream, io.Discard, testGeneration)
-	c.active = newExecution(c, 1, []string{"g"})
+	c.active = newExecution(c, 1, []string{"g"}, nil)
 	e := c.active
 	c.greeting = Hello{}
 	close(c.greeted)
@@ -510,7 +520,7 @@ func FuzzConn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		c := newConn(bytes.NewReader(stream), io.Discard, testGeneration)
 		close(c.greeted)
-		e := newExecution(c, 1, []string{"g"})
+		e := newExecution(c, 1, []string{"g"}, nil)
 		c.active, c.request = e, 1
 		var running sync.WaitGroup
 		running.Go(func() { _ = c.run() })

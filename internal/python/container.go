@@ -188,13 +188,15 @@ func (w *containerWorker) Hello() Hello { return w.hello }
 
 // Execute implements Worker. The code reads and writes the files of its environment, so none are
 // staged.
-func (w *containerWorker) Execute(req Request, _ dray.Files) (Execution, error) {
+func (w *containerWorker) Execute(_ context.Context, req Request, _ Workspace) (Execution,
+	error,
+) {
 	if req.ReadOnly {
 		return nil, dray.Errorf(dray.CodeUnsupported,
 			"the Python runtime %s cannot run code read-only", RuntimeContainer).
 			WithHint("leave read_only out, or use the runtime %s", RuntimePyodide)
 	}
-	e, err := w.conn.execute(req)
+	e, err := w.conn.execute(req, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -293,7 +293,7 @@ func TestContainerFullSession(t *testing.T) {
 func TestContainerUnreadOutput(t *testing.T) {
 	h := newHostHarness(t)
 	w := h.Start(t, nil)
-	e, err := w.Execute(python.Request{Code: "while True: print('x' * 1000)", Cwd: h.Dir, State: python.Fresh}, nil)
+	e, err := w.Execute(t.Context(), python.Request{Code: "while True: print('x' * 1000)", Cwd: h.Dir, State: python.Fresh}, python.Workspace{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestContainerStopKillsProcesses(t *testing.T) {
 	early := strings.TrimSpace(w.Code(t, "import os, signal, subprocess, time\n"+
 		"print(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)").Stdout)
 	w.Code(t, "import time; time.sleep(0.02)") // the kernel counts starts in 10 ms
-	e, err := w.Execute(python.Request{Code: `
+	e, err := w.Execute(t.Context(), python.Request{Code: `
 def orphan():
     for number in range(1, 32):
         try: signal.signal(number, signal.SIG_IGN)
@@ -361,7 +361,7 @@ if not os.fork(): orphan()
 os.wait()
 subprocess.Popen(['sleep', '1000'], start_new_session=True)
 print('ready', flush=True)
-time.sleep(1000)`, State: python.Persistent, Cwd: h.Dir}, nil)
+time.sleep(1000)`, State: python.Persistent, Cwd: h.Dir}, python.Workspace{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,15 @@
 // cancelled as a process is. Its caller calls [Run.Release] in any case, also after a panic.
 //
 // The runner decides once whether the code ended by itself. [Run.Commit] follows that decision, so
-// a run whose files were committed is never reported as a timeout (PY-21). No runtime commits files
-// yet.
+// a run whose files were committed is never reported as a timeout (PY-21).
+//
+// # Files
+//
+// The runtime pyodide stages the files below the working directory of a call, if the session may
+// read them, and commits what the code has changed (PY-10, PY-18). The worker keeps its copy
+// between calls, and the daemon sends what differs (workerFiles). What the code changed arrives
+// before the reply (changes), is checked as a whole (changeSet), and is written by one WriteTree.
+// See docs/adr/0040-files-of-a-pyodide-session.md.
 //
 // # Brokered calls
 //
@@ -55,22 +62,24 @@
 //
 // The daemon sends q and f frames of a request, then the others in any order. Frames of a request
 // that has ended may still arrive: the worker drops them. A reply has at most 9 MiB, of which the
-// value has 4 MiB and the globals together 4 MiB; a brokered call has 4 MiB, a hello 64 KiB. The
-// frames f, F, t and T are reserved: no runtime uses them yet. In a value "$type" is
-// the first member of a tagged value, and of nothing else. The text of an error has 64 KiB at most,
-// its traceback 512 KiB.
+// value has 4 MiB and the globals together 4 MiB; a brokered call has 4 MiB, a hello 64 KiB.
+// In a value "$type" is the first member of a tagged value, and of nothing else. The text of an
+// error has 64 KiB at most, its traceback 512 KiB.
 //
 //	to the worker    q Q  the request, JSON
 //	                 i I  stdin; I is its end
 //	                 x    interrupt: SIGINT for the code that runs
 //	                 X    the same, and the processes that the code has started are killed when
 //	                      it ends (runtime container)
-//	                 f F  files to stage, as a tree (executor/files/tree)
+//	                 f F  files to stage, before the request: settings as JSON in the first frame,
+//	                      then a tree (executor/files/tree) in which a file's version is when it was
+//	                      modified, in ms, and a name that is not_found is one to remove
 //	                 b B  the result of a brokered call, JSON
 //	from the worker  H    hello, JSON; the worker is ready
 //	                 o e  stdout and stderr
 //	                 c C  a brokered call, JSON
-//	                 t T  files that changed, as a tree
+//	                 t T  files that changed, as a tree; a name that is not_found was removed. A
+//	                      request for which files were staged has one, before its reply
 //	                 r R  the reply, JSON; the request has ended
 //	                 r L  the same, of code that has used up its processor time (runtime container,
 //	                      whose keeper alone sends it)

@@ -14,8 +14,8 @@ type execution struct {
 
 	stdin          *bodyWriter
 	stdout, stderr pipe
-	changed        pipe // the tree of files that changed
-	changedEnded   bool
+	changes        *changes // nil if the request may send none
+	changesEnded   bool
 	call           assembly
 	broker         *broker  // nil if the runtime has none
 	answer         assembly // the reply as it arrives
@@ -37,10 +37,10 @@ func newPipe() pipe {
 	return pipe{r, w}
 }
 
-func newExecution(c *conn, request uint32, globals []string) *execution {
+func newExecution(c *conn, request uint32, globals []string, changes *changes) *execution {
 	e := &execution{
 		conn: c, request: request, globals: globals,
-		stdout: newPipe(), stderr: newPipe(), changed: newPipe(),
+		stdout: newPipe(), stderr: newPipe(), changes: changes,
 		call: assembly{limit: maxCall}, answer: assembly{limit: maxReply},
 		done: make(chan struct{}),
 	}
@@ -51,7 +51,9 @@ func newExecution(c *conn, request uint32, globals []string) *execution {
 // end sets the result. Its caller has detached the execution from the conn.
 func (e *execution) end(reply Reply, err error) {
 	e.reply, e.err = reply, err
-	_ = e.changed.w.CloseWithError(io.ErrUnexpectedEOF) // no effect after the last frame
+	if e.changes != nil {
+		e.changes.abort() // no effect after the last frame
+	}
 	_ = e.stdout.w.Close()
 	_ = e.stderr.w.Close()
 	close(e.done)
@@ -80,16 +82,6 @@ func (e *execution) Done() <-chan struct{} { return e.done }
 // Reply returns the checked reply after Done.
 func (e *execution) Reply() (Reply, error) { return e.reply, e.err }
 
-// stagedFiles returns a writer of the files to stage, as a tree. Close sends their end.
-func (e *execution) stagedFiles() io.WriteCloser {
-	return &bodyWriter{execution: e, part: kindFiles, last: kindFilesEnd, size: maxBody}
-}
-
-// changedFiles returns the files that changed, as a tree. Reads fail with io.ErrUnexpectedEOF if
-// the request ends before the tree does. If conn.receivesFiles is set, the caller must read it to
-// its end, or close it, which drops the rest.
-func (e *execution) changedFiles() io.ReadCloser { return e.changed.r }
-
 // answerCall sends the result of a brokered call. It does not block, and does nothing after the end
 // of the request.
 func (e *execution) answerCall(body []byte) {
@@ -100,15 +92,17 @@ func (e *execution) answerCall(body []byte) {
 
 // receiveFiles receives a part of the files that changed.
 func (e *execution) receiveFiles(h header) error {
-	if !e.conn.receivesFiles || e.changedEnded {
+	if e.changes == nil || e.changesEnded {
 		return protocolError("it sent files unexpectedly")
 	}
-	err := e.conn.frames.copyTo(e.changed.w, h.body)
-	if h.kind == kindChangedEnd && err == nil {
-		e.changedEnded = true
-		_ = e.changed.w.Close()
+	if err := e.conn.frames.copyTo(e.changes.in.w, h.body); err != nil {
+		return err
 	}
-	return err
+	if h.kind != kindChangedEnd {
+		return e.changes.violated()
+	}
+	e.changesEnded = true
+	return e.changes.end()
 }
 
 // receiveCall receives a part of a brokered call.
@@ -138,6 +132,10 @@ func (e *execution) receiveReply(h header) error {
 		return err
 	}
 	reply.CPULimit = h.kind == kindCPULimit
+	if e.changes != nil && !e.changesEnded && (reply.Error == nil ||
+		reply.Error.Code != string(dray.CodeLimitExceeded)) {
+		return protocolError("it sent no tree of changed files before its reply")
+	}
 	e.conn.finish(e, reply)
 	return nil
 }

@@ -154,7 +154,7 @@ func (w *fakeWorker) Done() <-chan struct{} { return w.done }
 
 func (w *fakeWorker) Exit() (dray.Exit, error) { return w.exit, nil }
 
-func (w *fakeWorker) Execute(req Request, _ dray.Files) (Execution, error) {
+func (w *fakeWorker) Execute(_ context.Context, req Request, _ Workspace) (Execution, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	select {

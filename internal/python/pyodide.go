@@ -75,7 +75,8 @@ func (*Pyodide) Name() string { return RuntimePyodide }
 // Capabilities implements Runtime.
 func (*Pyodide) Capabilities() Capabilities {
 	return Capabilities{
-		Permissions: true, Broker: true, InterruptKeepsState: true, MemoryLimit: true, CPULimit: true,
+		Transactional: true, ReadOnly: true, Permissions: true, Broker: true,
+		InterruptKeepsState: true, MemoryLimit: true, CPULimit: true,
 	}
 }
 
@@ -138,6 +139,7 @@ type pyodideWorker struct {
 	spec        process.Spec
 	permissions *Permissions // complete; nil permits nothing
 	work        *workDir
+	files       workerFiles
 	done        chan struct{}
 }
 
@@ -230,18 +232,33 @@ func (w *pyodideWorker) helloError(err error) error {
 func (w *pyodideWorker) Done() <-chan struct{} { return w.done }
 
 // Execute implements Worker.
-func (w *pyodideWorker) Execute(req Request, _ dray.Files) (Execution, error) {
-	if req.ReadOnly || req.File != "" {
-		return nil, dray.Errorf(dray.CodeUnsupported,
-			"the Python runtime %s reads and writes no files of the workspace", RuntimePyodide).
-			WithHint("pass the code itself, without read_only; or use the runtime %s", RuntimeContainer)
+func (w *pyodideWorker) Execute(ctx context.Context, req Request, files Workspace) (Execution,
+	error,
+) {
+	run := &pyodideExecution{worker: w}
+	var received *changes
+	if w.permissions != nil && w.permissions.FS != FSNone {
+		var err error
+		if run.files, err = w.stage(ctx, req, files); err != nil {
+			return nil, err
+		}
+		received = newChanges(w.work.dir)
+	} else if req.File != "" {
+		return nil, dray.Errorf(dray.CodeDenied, "the session may not read files, so it cannot run %s",
+			req.File).WithHint("pass the code itself, or use a session with the permission fs read: " +
+			"python.permissions.fs in the configuration is the most that a call may ask for")
 	}
 	req.Env = w.permissions.environ(req.Env)
-	e, err := w.conn.execute(req)
+	e, err := w.conn.execute(req, received)
 	if err != nil {
+		if received != nil {
+			received.close()
+			run.files.close()
+			run.files.forget()
+		}
 		return nil, err
 	}
-	run := &pyodideExecution{execution: e, worker: w}
+	run.execution = e
 	if req.CPU > 0 {
 		go run.watchCPU(req.CPU) // ends with the request
 	}
@@ -253,9 +270,20 @@ func (w *pyodideWorker) Execute(req Request, _ dray.Files) (Execution, error) {
 type pyodideExecution struct {
 	*execution
 	worker *pyodideWorker
+	files  *staged // nil if the session may not read files
+	// discarded says that the worker's changes were committed or forgotten.
+	discarded bool
 
 	mu        sync.Mutex
 	cpuUsedUp bool
+}
+
+// Warnings returns what of the working directory was not staged.
+func (e *pyodideExecution) Warnings() []string {
+	if e.files == nil {
+		return nil
+	}
+	return e.files.warnings
 }
 
 // Interrupt implements Execution. The worker polls the file while Python code runs, and receives

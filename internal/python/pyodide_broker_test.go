@@ -43,7 +43,6 @@ func filesOf(h pythontest.Harness) python.Services {
 func TestPyodideBroker(t *testing.T) {
 	h := newHostHarness(t)
 	h.Runtime = python.NewPyodide(newPyodideConfig(t).Loopback())
-	h.NoFiles = true
 	start := func(t *testing.T, p python.Permissions) pythontest.Worker {
 		return h.Start(t, func(s *python.WorkerSpec) { s.Permissions = &p })
 	}

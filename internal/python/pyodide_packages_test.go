@@ -86,7 +86,7 @@ func TestPyodidePackages(t *testing.T) {
 	}
 	cfg := newPackagesConfig(t, more, names...)
 	h := newHostHarness(t)
-	h.NoFiles, h.Runtime = true, python.NewPyodide(cfg)
+	h.Runtime = python.NewPyodide(cfg)
 	w := h.Start(t, nil)
 	for i, form := range imports {
 		code := "import sys\nassert 'NAME' not in sys.modules\n" + form
@@ -311,7 +311,7 @@ func TestPyodideHostileWheels(t *testing.T) {
 		packed[made.File()] = made.Pack(t)
 	}
 	h := newHostHarness(t)
-	h.NoFiles, h.Runtime = true, python.NewPyodide(newPackagesConfig(t, packed))
+	h.Runtime = python.NewPyodide(newPackagesConfig(t, packed))
 	w := h.Start(t, nil)
 	w.Value(t, "import openpyxl, os, png, sys\n"+
 		"def names():\n  return sorted(os.path.join(d, n) for d, _, ns in os.walk('/') for n in ns "+
@@ -348,7 +348,7 @@ func TestPyodidePackageIsGone(t *testing.T) {
 	cfg := newPyodideConfig(t)
 	cfg.Assets = assets.New(assets.Options{Dir: dir}).Open
 	h := newHostHarness(t)
-	h.NoFiles, h.Runtime = true, python.NewPyodide(cfg)
+	h.Runtime = python.NewPyodide(cfg)
 	w := h.Start(t, nil)
 	if err := os.RemoveAll(filepath.Join(dir, "pyodide")); err != nil {
 		t.Fatal(err)

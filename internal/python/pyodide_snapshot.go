@@ -18,7 +18,7 @@ import (
 	"github.com/dray-dev/dray/internal/python/assets"
 )
 
-//go:embed source/pyodide.js
+//go:embed source/pyodide.js source/files.js
 var runner embed.FS
 
 const (
@@ -101,11 +101,11 @@ func snapshotID(found assets.Assets, index []byte) string {
 
 // programSources are the files in the folder that are part of this program.
 var programSources = []string{
-	runnerName, "values.py", "core.py", "packages.py", "dray.py", "pyodide.py",
+	runnerName, "files.js", "values.py", "core.py", "packages.py", "dray.py", "pyodide.py",
 }
 
 func programSource(name string) []byte {
-	if name != runnerName {
+	if filepath.Ext(name) != ".js" {
 		return source(name)
 	}
 	text, err := runner.ReadFile("source/" + name)

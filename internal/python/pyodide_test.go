@@ -32,7 +32,6 @@ func newPyodideHarnessIn(t testing.TB) (h pythontest.Harness, dir string) {
 	h = newHostHarness(t)
 	cfg := newPyodideConfig(t)
 	h.Runtime = python.NewPyodide(cfg)
-	h.NoFiles = true
 	return h, cfg.Dir
 }
 
@@ -65,7 +64,11 @@ func TestPyodidePaths(t *testing.T) {
 }
 
 // The runtime pyodide passes the contract suite (PY-01).
-func TestContract_Pyodide(t *testing.T) { pythontest.Run(t, newPyodideHarness(t)) }
+func TestContract_Pyodide(t *testing.T) {
+	h := newPyodideHarness(t)
+	h.Permissions = &python.Permissions{FS: python.FSWrite}
+	pythontest.Run(t, h)
+}
 
 // TestPyodide runs code in one runtime, so that one memory snapshot serves all (PY-02, PY-09).
 func TestPyodide(t *testing.T) {

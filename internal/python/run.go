@@ -13,8 +13,8 @@ import (
 // CallSpec is a call of a session.
 type CallSpec struct {
 	Request Request
-	// Files are passed to the worker. No runtime uses them yet.
-	Files dray.Files
+	// Files are where a runtime that stages files finds them.
+	Files Workspace
 	// Executable is the interpreter of a worker to start, unless operation prepare has chosen one for
 	// the session. Empty is python3 of the environment.
 	Executable string
@@ -154,7 +154,7 @@ func (s *Sessions) startRun(ctx context.Context, h *hold, env dray.Environment, 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		e, err := r.worker.Execute(spec.Request, spec.Files)
+		e, err := r.worker.Execute(ctx, spec.Request, spec.Files)
 		if err == nil {
 			return s.begin(h, r, e), nil
 		}
@@ -449,6 +449,14 @@ func (r *Run) Fetches() (fetches []dray.Fetch, omitted int) {
 		return e.Fetches()
 	}
 	return nil, 0
+}
+
+// Warnings returns what of its directory the code cannot see.
+func (r *Run) Warnings() []string {
+	if e, ok := r.execution.(interface{ Warnings() []string }); ok {
+		return e.Warnings()
+	}
+	return nil
 }
 
 // Session describes the worker that the call runs in.

@@ -29,11 +29,10 @@ type Runtime interface {
 // operation status. The tool refuses read_only, permissions and prepare with unsupported where they
 // are missing.
 type Capabilities struct {
-	// Transactional says that files are changed if a run ends by itself, and not at all otherwise. No
-	// runtime has it yet.
+	// Transactional says that files are changed if a run ends by itself, and not at all otherwise.
 	Transactional bool `json:"transactional"`
-	// ReadOnly says that read_only is supported. No runtime has it yet. Permissions says that sessions
-	// have permissions, at most those of the configuration; else they have those of their environment.
+	// ReadOnly says that read_only is supported. Permissions says that sessions have permissions, at
+	// most those of the configuration; else they have those of their environment.
 	ReadOnly    bool `json:"read_only"`
 	Permissions bool `json:"permissions"`
 	// InterruptKeepsState says that an interrupted session keeps its globals.
@@ -66,8 +65,10 @@ type WorkerSpec struct {
 type Worker interface {
 	// Hello returns what the worker sent when it was ready.
 	Hello() Hello
-	// Execute starts a request. It fails if the worker has ended or runs one already.
-	Execute(req Request, files dray.Files) (Execution, error)
+	// Execute starts a request, after the files of the workspace are staged if the runtime does that.
+	// It fails if the worker has ended or runs one already, with the cause of ctx if ctx ends first,
+	// and with the errors of staging: denied, limit_exceeded, bad_cwd, transfer_failed.
+	Execute(ctx context.Context, req Request, files Workspace) (Execution, error)
 	// Kill ends the worker with all its processes. It does not block.
 	Kill()
 	// Done is closed when the process and its descendants have ended. Exit then returns how.
@@ -89,7 +90,7 @@ type Execution interface {
 	Reply() (Reply, error)
 }
 
-// Committer is an Execution that changes files only by Commit. No runtime implements it yet.
+// Committer is an Execution that changes files only by Commit.
 // Sessions calls Commit at most once, after Done with a reply, and then Discard, once or more;
 // until then the session runs nothing else.
 type Committer interface {
@@ -105,6 +106,8 @@ type FileChanges struct {
 	Created  []string `json:"created"`
 	Modified []string `json:"modified"`
 	Deleted  []string `json:"deleted"`
+	// Audit has the same files for the audit log.
+	Audit []dray.FileChange `json:"-"`
 }
 
 // Hello is what a worker reports about itself, checked.

@@ -26,6 +26,7 @@ type pythonInput struct {
 	State        python.State               `json:"state"`
 	ReadOnly     bool                       `json:"read_only"`
 	Permissions  *python.Permissions        `json:"permissions"`
+	Files        *pythonFiles               `json:"files"`
 	Requirements json.RawMessage            `json:"requirements"`
 	Python       json.RawMessage            `json:"python"`
 	Restart      *string                    `json:"restart"`
@@ -64,7 +65,7 @@ func decodePython(input json.RawMessage) (in pythonInput, err error) {
 var operationMembers = map[string][]string{
 	opExec: {
 		"code", "file", "module", "argv", "inputs", "globals", "state", "read_only", "permissions",
-		"name",
+		"files", "name",
 	},
 	opPrepare: {"requirements", "python", "restart"},
 }
@@ -91,6 +92,7 @@ func checkPythonInput(input json.RawMessage, policy python.PreparePolicy) []dray
 	}
 	if in.Operation == opExec {
 		found = append(found, exactlyOne(members, "code", "file", "module")...)
+		found = append(found, in.Files.check()...)
 	}
 	if len(found) == 0 && in.Operation == opPrepare {
 		_, err := in.prepare().Parse(policy)

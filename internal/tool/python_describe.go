@@ -66,6 +66,11 @@ var pythonFeatures = []pythonFeature{
 		"files that change only if a run ends by itself",
 		func(c python.Capabilities) bool { return c.Transactional }, nil, "",
 	},
+	{
+		"files", func(c python.Capabilities) bool { return c.Transactional },
+		func(in pythonInput) bool { return in.Files != nil },
+		"omit it: code sees all files of the container",
+	},
 	{"import dray", func(c python.Capabilities) bool { return c.Broker }, nil, ""},
 }
 

@@ -192,6 +192,7 @@ type sessionEnvironment struct {
 	call *pythonCall
 	// options are those of the tool.
 	options PythonOptions
+	files   python.Workspace
 	run     *python.Run // nil before Start
 }
 
@@ -200,7 +201,7 @@ func (e *sessionEnvironment) Start(ctx context.Context, spec dray.ProcessSpec) (
 	error,
 ) {
 	run, err := e.call.sessions.Start(ctx, e.call.key, e.Environment, python.CallSpec{
-		Request: e.request(spec), Permissions: e.call.in.Permissions,
+		Request: e.request(spec), Files: e.files, Permissions: e.call.in.Permissions,
 	})
 	if err != nil {
 		return nil, err // a nil *Run is no nil Process
@@ -257,7 +258,9 @@ func (c *pythonCall) request(spec dray.ProcessSpec, cpu time.Duration) python.Re
 // and the output, the reason and the exit code follow from that (PY-21).
 func (r *Registry) execPython(ctx context.Context, c pythonCall, sink dray.Sink,
 ) (dray.Result, error) {
-	env := &sessionEnvironment{Environment: c.Environment, call: &c, options: r.Python}
+	env := &sessionEnvironment{
+		Environment: c.Environment, call: &c, options: r.Python, files: c.workspace(r.Transfer),
+	}
 	defer env.release()
 	call := c.Call
 	call.Environment = env
@@ -335,11 +338,16 @@ func (c *pythonCall) exited(ctx context.Context, run *python.Run, reply python.R
 ) error {
 	files, err := run.Commit(context.WithoutCancel(ctx))
 	if err != nil {
-		return c.lost(res, out, err)
+		err = c.lost(res, out, err)
+		if errors.Is(err, python.ErrReadOnly) {
+			out.Error.Code = python.CodeAccess
+		}
+		return err
 	}
 	if c.capabilities.Transactional {
 		out.Files = &files
 	}
+	res.Metadata.Changes = append(res.Metadata.Changes, files.Audit...)
 	out.OK, out.Code = reply.OK, reply.Code
 	out.Value, out.Missing = orNull(reply.Value), reply.Missing
 	if reply.Globals != nil {

@@ -196,7 +196,8 @@ func (c *fakeTransfer) Declare(env dray.Environment, req transfer.Request,
 	return new(transfer.Syncer).Declare(env, req)
 }
 
-func (c *fakeTransfer) CheckHostWrite(string) error { return nil }
+func (c *fakeTransfer) CheckHostWrite(string) error        { return nil }
+func (c *fakeTransfer) CheckHostChange(string, bool) error { return nil }
 
 func (c *fakeTransfer) FetchDeclared(ctx context.Context, env dray.Environment,
 	req transfer.Request,

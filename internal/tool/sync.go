@@ -23,6 +23,7 @@ type Transfer interface {
 	FetchDeclared(ctx context.Context, env dray.Environment, req transfer.Request) dray.SyncReport
 	Declare(env dray.Environment, req transfer.Request) *transfer.Declaration
 	CheckHostWrite(path string) error
+	CheckHostChange(path string, dir bool) error
 }
 
 // SyncInput is the input of the tool sync.

@@ -167,6 +167,16 @@ func (s *Syncer) CheckHostWrite(file string) error {
 	return nil
 }
 
+// CheckHostChange returns the error for a file or directory of the host that dray does not write or
+// remove for code that it runs, beneath the sandbox root or elsewhere: denied, or nil. The path is
+// absolute; symlinks in it are not resolved.
+func (s *Syncer) CheckHostChange(path string, dir bool) error {
+	if why := s.deny.check(strings.TrimPrefix(path, "/"), dir); why != nil {
+		return why.WithHint("let the code write it under another name, and move it yourself")
+	}
+	return nil
+}
+
 // isRepositoryWith reports whether git takes a directory beneath the root, other than .git, for a
 // repository if a file is written there.
 func (s *Syncer) isRepositoryWith(dir, file string) (bool, error) {

@@ -83,8 +83,9 @@ runs CODE, FILE is a script, - reads the code from stdin, and stdin, stdout, std
 and the exit code are those of the code. The value of the last expression is not
 printed; --json prints the call with it.
 
-With --runtime pyodide the code runs in a sandbox on the host, without a container and
-without the files of the workspace. Run dray python fetch once before.
+With --runtime pyodide the code runs in a sandbox on the host, without a container. With
+python.permissions.fs it works on a copy of the current directory, and its changes are
+written when it ends by itself. Run dray python fetch once before.
 
 Ctrl-C interrupts the code and keeps the session. A second Ctrl-C exits at once.
 

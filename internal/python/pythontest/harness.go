@@ -21,8 +21,10 @@ type Harness struct {
 	Environment dray.Environment
 	// Dir is a directory in the environment that its user may write to. Its content may be lost.
 	Dir string
-	// NoFiles says that code sees no file of Dir, and has a file system of its own.
-	NoFiles bool
+	// Files are those of requests; nil for all of the environment.
+	Files *python.Workspace
+	// Permissions are those of the workers; nil for those of the environment.
+	Permissions *python.Permissions
 	// Executable is the interpreter to test; empty for the runtime's own.
 	Executable string
 }
@@ -36,6 +38,9 @@ type Outcome struct {
 	Stdout, Stderr string
 	// Err is set if the worker ended without a reply.
 	Err error
+	// Files and CommitErr are set if the runtime is transactional.
+	Files     python.FileChanges
+	CommitErr error
 }
 
 // Worker is a worker of the test, with its harness.
@@ -48,7 +53,7 @@ type Worker struct {
 func (h Harness) Start(t testing.TB, change func(*python.WorkerSpec)) Worker {
 	t.Helper()
 	spec := python.WorkerSpec{
-		Environment: h.Environment, Generation: 3, Executable: h.Executable,
+		Environment: h.Environment, Generation: 3, Executable: h.Executable, Permissions: h.Permissions,
 	}
 	if change != nil {
 		change(&spec)
@@ -78,35 +83,29 @@ func (h Harness) fill(req python.Request) python.Request {
 // Begin starts a request and does not write its stdin.
 func (w Worker) Begin(t testing.TB, req python.Request) *Running {
 	t.Helper()
-	r := &Running{files: w.files(t)}
-	e, err := w.Execute(w.fill(req), r.files)
+	e, err := w.Execute(t.Context(), w.fill(req), w.Workspace())
 	if err != nil {
-		r.close()
 		t.Fatalf("execute %.200q: %v", req.Code, err)
 	}
-	r.Execution = e
+	r := &Running{Execution: e}
 	r.reading.Go(func() { _, _ = io.Copy(&r.stdout, e.Output(dray.Stdout)) })
 	r.reading.Go(func() { _, _ = io.Copy(&r.stderr, e.Output(dray.Stderr)) })
 	return r
 }
 
-// files opens the directory of the harness for a runtime that stages files.
-func (w Worker) files(t testing.TB) dray.Files {
-	t.Helper()
-	if !w.Runtime.Capabilities().Transactional {
-		return nil
+// Workspace returns the files of the environment.
+func (h Harness) Workspace() python.Workspace {
+	if h.Files != nil {
+		return *h.Files
 	}
-	files, err := w.Environment.Files(t.Context(), w.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
+	return python.Workspace{Open: h.Environment.Files}
 }
 
 // Running is a request that runs.
 type Running struct {
 	python.Execution
-	files          dray.Files
+	// NoCommit discards the changes of files.
+	NoCommit       bool
 	reading        sync.WaitGroup
 	stdout, stderr lockedBuffer
 }
@@ -121,15 +120,15 @@ func (r *Running) End(t testing.TB) Outcome {
 			r.stderr.String())
 	}
 	r.reading.Wait()
-	r.close()
-	reply, err := r.Reply()
-	return Outcome{Reply: reply, Stdout: r.stdout.String(), Stderr: r.stderr.String(), Err: err}
-}
-
-func (r *Running) close() {
-	if r.files != nil {
-		_ = r.files.Close()
+	got := Outcome{Stdout: r.stdout.String(), Stderr: r.stderr.String()}
+	got.Reply, got.Err = r.Reply()
+	if c, ok := r.Execution.(python.Committer); ok {
+		if got.Err == nil && !r.NoCommit {
+			got.Files, got.CommitErr = c.Commit(t.Context())
+		}
+		c.Discard()
 	}
+	return got
 }
 
 // Until waits until stdout contains a text, or the request ends.

@@ -57,13 +57,6 @@ func testCommands(t *testing.T, h Harness) {
 	h.write(t, "helper_of_script.py", "answer = 42\n")
 	importing := h.write(t, "importing.py", "import helper_of_script\nhelper_of_script.answer")
 	quoted := fmt.Sprintf("%q", h.Dir)
-	if h.NoFiles {
-		_, err := w.Execute(h.fill(python.Request{File: script}), nil)
-		if err == nil || dray.AsError(err).Code != dray.CodeUnsupported {
-			t.Errorf("a file that the runtime does not have: %v", err)
-		}
-		return
-	}
 	for _, c := range []struct {
 		name string
 		step step
@@ -116,13 +109,16 @@ func testModule(t *testing.T, w Worker) {
 func testFiles(t *testing.T, h Harness) {
 	w := h.Start(t, nil)
 	h.write(t, "in.csv", "a,b\n1,2\n")
-	if h.NoFiles {
-		failing("open('in.csv')", "FileNotFoundError").test(t, w)
-		return
+	if h.Runtime.Capabilities().Transactional {
+		_, err := w.Execute(t.Context(), h.fill(python.Request{Code: "1", Cwd: "/no/such/directory"}),
+			h.Workspace())
+		if dray.CodeOf(err) != dray.CodeBadCwd {
+			t.Errorf("a directory that does not exist: %v", err)
+		}
+	} else {
+		wants(in(failing("1", ""), func(r *python.Request) { r.Cwd = "/no/such/directory" }),
+			func(s *step) { s.errorCode = "bad_cwd" }).test(t, w)
 	}
-	wants(in(failing("1", ""), func(r *python.Request) { r.Cwd = "/no/such/directory" }), func(s *step) {
-		s.errorCode = "bad_cwd"
-	}).test(t, w)
 	value("import csv; [row for row in csv.DictReader(open('in.csv'))]", `[{"a":"1","b":"2"}]`).test(t, w)
 	code("open('out.txt', 'w').write('made')").test(t, w)
 	value("open('out.txt').read()", `"made"`).test(t, w)
@@ -341,7 +337,7 @@ func testEnds(t *testing.T, h Harness) {
 			t.Errorf("got %s", got.Describe())
 		}
 		<-w.Done()
-		if _, err := w.Execute(w.fill(python.Request{Code: "1"}), nil); err == nil {
+		if _, err := w.Execute(t.Context(), w.fill(python.Request{Code: "1"}), w.Workspace()); err == nil {
 			t.Error("a worker that has ended runs a request")
 		}
 	})
@@ -355,7 +351,7 @@ func testEnds(t *testing.T, h Harness) {
 	t.Run("second request", func(t *testing.T) {
 		w := h.Start(t, nil)
 		r := w.Begin(t, python.Request{Code: "input()"})
-		if _, err := w.Execute(w.fill(python.Request{Code: "1"}), nil); err == nil {
+		if _, err := w.Execute(t.Context(), w.fill(python.Request{Code: "1"}), w.Workspace()); err == nil {
 			t.Error("a busy worker runs a request")
 		}
 		_ = r.Stdin().Close()

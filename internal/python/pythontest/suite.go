@@ -26,6 +26,7 @@ func Run(t *testing.T, h Harness) {
 		{"Streams", table(streamCases)},
 		{"Commands", testCommands},
 		{"Files", testFiles},
+		{"FileChanges", testFileChanges},
 		{"Stdin", testStdin},
 		{"Interrupts", testInterrupts},
 		{"Output", testOutput},
@@ -168,7 +169,7 @@ func testHello(t *testing.T, h Harness) {
 // goes on.
 func refused(t *testing.T, w Worker, req python.Request) {
 	t.Helper()
-	_, err := w.Execute(w.fill(req), nil)
+	_, err := w.Execute(t.Context(), w.fill(req), w.Workspace())
 	isUnsupported(t, err)
 	if got := w.Value(t, "1+1"); got != "2" {
 		t.Errorf("the next request returned %s", got)
@@ -235,7 +236,7 @@ func testCapabilities(t *testing.T, h Harness) {
 			isUnsupported(t, err)
 		})
 	}
-	if caps.ReadOnly == caps.Permissions && caps.ReadOnly != caps.Transactional {
+	if caps.ReadOnly != caps.Transactional {
 		t.Errorf("a runtime that limits files commits them at the end: %+v", caps)
 	}
 }

@@ -14,6 +14,8 @@
 // later is taken before any code of a user runs, so a patched prototype changes no frame.
 // @ts-check
 
+import { newFiles } from "./files.js";
+
 const D = /** @type {any} */ (globalThis).Deno;
 const G = /** @type {any} */ (globalThis);
 const options = JSON.parse(D.args[0]);
@@ -253,6 +255,8 @@ function sleep(ms) {
 
 /** @type {any} */
 let python;
+/** @type {any} */
+let files;
 
 // Pyodide finds out where it runs: with these three it is a plain JavaScript shell, and uses neither
 // Deno nor Node. The shell of Emscripten has no source of random bytes but this program.
@@ -459,6 +463,7 @@ function nextRequest() {
   const parts = [];
   for (;;) {
     const frame = readFrame();
+    if (frame.kind === FILES || frame.kind === FILES_END) files.receive(frame);
     if (frame.kind !== REQUEST && frame.kind !== REQUEST_END) continue;
     parts.push(frame.body);
     if (frame.kind === REQUEST_END) {
@@ -503,6 +508,7 @@ async function serve(execute) {
       send("r", "R", encode(STACK_OVERFLOW)); // this interpreter can run no more code
       exit(1);
     }
+    files.drain();
     send("r", "R", encode(reply));
     request = 0;
     // In a session nothing asynchronous ever goes on. The tests of Deno's permissions need it.
@@ -529,6 +535,8 @@ async function main() {
     exit(0);
   }
   boundStack();
+  files = newFiles(python._module.FS, readFrame,
+    (last, body) => send(last ? "T" : "t", last ? "T" : "t", body));
   python.setStdin({ read: readCodeStdin });
   python.setStdout(codeOutput("o"));
   python.setStderr(codeOutput("e"));

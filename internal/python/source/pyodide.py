@@ -292,6 +292,7 @@ def start(host):
     broker = host.broker
     _dray_dray._send = lambda call: broker(call[1:])
     time.sleep = sleep
+    sys.dont_write_bytecode = True  # it would come back as a change of the workspace
     sys.executable = ""
     _reseed()
     if host.locked:

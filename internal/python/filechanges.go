@@ -1,0 +1,336 @@
+package python
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor/files/stage"
+)
+
+// changeSet is what a run changes on the host, checked as a whole before anything is written.
+type changeSet struct {
+	FileChanges
+
+	entries []change // to write, a directory before its entries
+	remove  []string
+	expect  map[string]string
+	next    map[string]known // what is there afterwards
+}
+
+func (m *changeSet) isEmpty() bool { return len(m.entries)+len(m.remove) == 0 }
+
+// newChangeSet compares what a worker sent with what it had. It fails with path_invalid for a name
+// that cannot be written, and with limit_exceeded for too many.
+func newChangeSet(list []change, has map[string]known) (*changeSet, error) {
+	m := &changeSet{expect: map[string]string{}, next: maps.Clone(has)}
+	added := 0
+	for _, one := range list {
+		if !isPlainName(one.name) {
+			return nil, invalidChange(one.name, "its name is not printable UTF-8")
+		}
+		if _, ok := has[one.name]; one.removed && !ok {
+			return nil, invalidChange(one.name, "it was removed and never there")
+		}
+		if !one.removed {
+			added++
+		}
+	}
+	if added > MaxEntries {
+		return nil, dray.Errorf(dray.CodeLimitExceeded,
+			"the code has changed more than %d files and directories", MaxEntries).
+			WithHint("write them in several runs, or use the runtime %s", RuntimeContainer)
+	}
+	for _, one := range list {
+		if one.removed {
+			m.removeAll(one.name, has)
+		}
+	}
+	for _, one := range list {
+		if !one.removed {
+			m.add(one, has)
+		}
+	}
+	if err := m.checkParents(); err != nil {
+		return nil, err
+	}
+	if err := m.checkCase(has); err != nil {
+		return nil, err
+	}
+	for _, names := range []*[]string{&m.Created, &m.Modified, &m.Deleted, &m.remove} {
+		slices.Sort(*names)
+	}
+	return m, nil
+}
+
+func invalidChange(name, why string) error {
+	return dray.Errorf(dray.CodePathInvalid, "the code has changed %.200q, which is not possible: %s",
+		name, why).WithHint("use another name; no change of the run was kept")
+}
+
+// removeAll removes a name with everything beneath it.
+func (m *changeSet) removeAll(name string, has map[string]known) {
+	for _, one := range append(beneath(has, name), name) {
+		old, ok := has[one]
+		if _, left := m.next[one]; !ok || !left {
+			continue
+		}
+		delete(m.next, one)
+		m.remove = append(m.remove, one)
+		if m.expect[one] = old.sum; old.dir {
+			m.expect[one] = dray.ExpectDirectory
+		} else {
+			m.Deleted = append(m.Deleted, one)
+		}
+	}
+}
+
+// add adds a file or directory that was made or changed.
+func (m *changeSet) add(one change, has map[string]known) {
+	old, existed := has[one.name]
+	_, there := m.next[one.name]
+	switch {
+	case existed && there && old.dir && one.dir:
+		return
+	case existed && there && !old.dir && !one.dir:
+		if old.sum == one.sum {
+			return
+		}
+		m.Modified = append(m.Modified, one.name)
+		m.expect[one.name] = old.sum
+	default:
+		if existed {
+			m.removeAll(one.name, has) // a file and a directory change places
+		} else {
+			m.expect[one.name] = dray.ExpectAbsent
+		}
+		if !one.dir {
+			m.Created = append(m.Created, one.name)
+		}
+	}
+	one.mode = writtenMode(one, old)
+	m.entries = append(m.entries, one)
+	m.next[one.name] = known{dir: one.dir, sum: one.sum, size: one.size, mode: one.mode}
+}
+
+// writtenMode returns the permissions of an entry. A file stays executable, and none becomes it.
+func writtenMode(one change, old known) fs.FileMode {
+	if one.dir || old.mode&0o111 != 0 && !old.dir {
+		return 0o700
+	}
+	return 0o600
+}
+
+// checkParents fails for an entry that is not in a directory.
+func (m *changeSet) checkParents() error {
+	for _, one := range m.entries {
+		dir := path.Dir(one.name)
+		if above, ok := m.next[dir]; dir != "." && (!ok || !above.dir) {
+			return invalidChange(one.name, fmt.Sprintf("%.200q is not a directory", dir))
+		}
+	}
+	return nil
+}
+
+// checkCase fails for a new name that is the same as another one where case is ignored.
+func (m *changeSet) checkCase(has map[string]known) error {
+	folded := make(map[string]string, len(m.next))
+	for name := range m.next {
+		if _, ok := has[name]; ok {
+			folded[stage.Fold(name)] = name
+		}
+	}
+	for _, one := range m.entries {
+		if _, ok := has[one.name]; ok {
+			continue
+		}
+		key := stage.Fold(one.name)
+		if other, ok := folded[key]; ok {
+			return invalidChange(one.name, fmt.Sprintf("it differs from %.200q only in case", other))
+		}
+		folded[key] = one.name
+	}
+	return nil
+}
+
+// tree returns the entries with their contents.
+func (m *changeSet) tree(content io.ReaderAt) dray.Tree {
+	entries := slices.Clone(m.entries)
+	slices.SortFunc(entries, func(a, b change) int { return strings.Compare(a.name, b.name) })
+	return &changedTree{entries: entries, content: content}
+}
+
+// changedTree is a tree of changed files.
+type changedTree struct {
+	entries []change
+	content io.ReaderAt
+	current io.Reader
+}
+
+// Next implements dray.Tree.
+func (t *changedTree) Next() (dray.TreeEntry, error) {
+	if len(t.entries) == 0 {
+		return dray.TreeEntry{}, io.EOF
+	}
+	one := t.entries[0]
+	t.entries = t.entries[1:]
+	e := dray.TreeEntry{Name: one.name, Type: "file", Size: one.size, Mode: one.mode}
+	if one.dir {
+		e.Type = "directory"
+	}
+	t.current = strings.NewReader("")
+	if one.size > 0 {
+		t.current = io.NewSectionReader(t.content, one.offset, one.size)
+	}
+	return e, nil
+}
+
+// Read implements io.Reader.
+func (t *changedTree) Read(p []byte) (int, error) { return t.current.Read(p) }
+
+// Close implements io.Closer.
+func (*changedTree) Close() error { return nil }
+
+// ErrReadOnly is the error of a run that may not change files, and did (PY-18).
+var ErrReadOnly = fmt.Errorf("%s: the run is read-only", CodeAccess)
+
+// Commit implements Committer. It fails with denied if the run may not change what it changed, with
+// conflict if a file of the host has changed since it was staged, and with path_invalid and
+// limit_exceeded for what cannot be written. Then nothing was written.
+func (e *pyodideExecution) Commit(ctx context.Context) (FileChanges, error) {
+	none := FileChanges{Created: []string{}, Modified: []string{}, Deleted: []string{}}
+	if e.files == nil {
+		return none, nil
+	}
+	c := e.changes
+	<-c.done
+	if e.reply.Error != nil && c.violation != nil {
+		e.discarded = true
+		e.files.forget()
+		return none, nil //nolint:nilerr // the interpreter has failed, as the reply says, and sent none
+	}
+	m, err := e.changeSet()
+	if err != nil {
+		return none, err
+	}
+	if !m.isEmpty() {
+		if err := e.write(ctx, m); err != nil {
+			return none, err
+		}
+	}
+	e.discarded = true
+	e.files.known = m.next
+	for _, names := range []*[]string{&m.Created, &m.Modified, &m.Deleted} {
+		*names = append([]string{}, *names...) // JSON has no null
+	}
+	return m.FileChanges, nil
+}
+
+func (e *pyodideExecution) changeSet() (*changeSet, error) {
+	c, s := e.changes, e.files
+	switch {
+	case c.violation != nil:
+		return nil, c.violation
+	case c.failure != nil:
+		return nil, c.failure
+	}
+	m, err := newChangeSet(c.list, s.known)
+	if err != nil || m.isEmpty() {
+		return m, err
+	}
+	if s.readOnly {
+		return nil, dray.Errorf(dray.CodeDenied, "%w, and its code changed %s; nothing was written",
+			ErrReadOnly, m.firstNames()).
+			WithHint("leave read_only out, or use a session with the permission fs write")
+	}
+	if s.workspace.CheckChange == nil {
+		return m, nil
+	}
+	for _, one := range m.entries {
+		if err := s.workspace.CheckChange(path.Join(s.root, one.name), one.dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range m.remove {
+		if err := s.workspace.CheckChange(path.Join(s.root, name), s.known[name].dir); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// firstNames lists some of the changed names.
+func (m *changeSet) firstNames() string {
+	names := slices.Clone(m.remove)
+	for _, one := range m.entries {
+		names = append(names, one.name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	const most = 5
+	text := fmt.Sprintf("%q", names[:min(most, len(names))])
+	text = strings.Trim(text, "[]")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return text
+}
+
+// write writes changes to the host: all of it, or nothing.
+func (e *pyodideExecution) write(ctx context.Context, m *changeSet) error {
+	s := e.files
+	written, err := s.files.WriteTree(ctx, m.tree(e.changes.content), dray.WriteTreeOptions{
+		Executable: true, RefuseRepositories: true, Remove: m.remove, Expect: m.expect,
+	})
+	if err != nil {
+		return dray.Errorf(dray.CodeOf(err), "no change of a file was kept: %w", err).
+			WithHint("%s", dray.AsError(err).Hint)
+	}
+	for _, f := range written {
+		if f.Action != dray.FileUnchanged {
+			m.Audit = append(m.Audit, dray.FileChange{
+				Environment: dray.KindHost, Path: path.Join(s.root, f.Name), Action: f.Action,
+				SHA256Before: f.SHA256Before, SHA256After: f.SHA256,
+			})
+		}
+	}
+	return nil
+}
+
+// Discard implements Committer. The worker has what was not committed: the next call replaces it.
+func (e *pyodideExecution) Discard() {
+	if e.files == nil {
+		return
+	}
+	e.changes.close()
+	if !e.discarded {
+		e.discarded = true
+		e.revert()
+	}
+	e.files.close()
+}
+
+// revert forgets what the worker has under the names that it changed.
+func (e *pyodideExecution) revert() {
+	c, s := e.changes, e.files
+	if c.violation != nil || c.failure != nil {
+		s.forget()
+		return
+	}
+	for _, one := range c.list {
+		if _, was := s.known[one.name]; was {
+			for _, name := range beneath(s.known, one.name) {
+				delete(s.known, name)
+			}
+		}
+		if delete(s.known, one.name); !one.removed {
+			s.known[one.name] = known{dir: one.dir}
+		}
+	}
+}
