@@ -358,11 +358,12 @@ func (b *broker) callTool(ctx context.Context, call toolCall) (json.RawMessage, 
 }
 
 // interrupt ends the call that has no answer yet, and one that the worker makes before it has seen
-// the interrupt.
-func (b *broker) interrupt() {
+// the interrupt. signal makes the worker see it, before the result of the call.
+func (b *broker) interrupt(signal func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.interrupts++
+	signal()
 	if b.pending != nil {
 		b.pending(errInterrupted)
 	}

@@ -66,7 +66,7 @@ func TestBroker_OneCallAtATime(t *testing.T) {
 	}
 	violates(callBody(2, 0))
 	violates(callBody(0, 0))
-	b.interrupt()
+	b.interrupt(func() {})
 	if err := b.receive(callBody(1, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestBroker_OneCallAtATime(t *testing.T) {
 	}
 	<-began
 	violates(callBody(3, 1))
-	b.interrupt()
+	b.interrupt(func() {})
 	if got := <-answers; !strings.Contains(got, `"ECANCELED"`) {
 		t.Fatal(got)
 	}

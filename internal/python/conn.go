@@ -37,8 +37,7 @@ type conn struct {
 	// stdout has ended. It must not block, and must make blocked reads and writes end.
 	kill func()
 	// newBroker returns what receives the brokered calls of a request. If it is nil, such a call is a
-	// violation. The caller of execute closes the
-	// broker when the request has ended.
+	// violation. The caller of execute closes the broker when the request has ended.
 	newBroker func(e *execution, req Request) *broker
 
 	frames     *frameReader

@@ -289,8 +289,9 @@ func (e *pyodideExecution) Warnings() []string {
 // Interrupt implements Execution. The worker polls the file while Python code runs, and receives
 // the frame while the code waits for stdin. If it does neither, the caller kills it after a grace.
 func (e *pyodideExecution) Interrupt() {
-	e.broker.interrupt()
-	_, _ = e.worker.work.interrupts.Write(binary.BigEndian.AppendUint32(nil, e.request))
+	e.broker.interrupt(func() {
+		_, _ = e.worker.work.interrupts.Write(binary.BigEndian.AppendUint32(nil, e.request))
+	})
 	e.execution.Interrupt()
 }
 

@@ -54,6 +54,9 @@ def _call(function, arguments):
         result = _send(call)
     result = json.loads(result)
     if "error" in result:
+        if result["error"]["errno"] == "ECANCELED":  # Python asks for the interrupt in a loop
+            for _ in range(1 << 16):
+                pass
         raise _error(result["error"])
     return result
 

@@ -192,7 +192,10 @@ function broker(call) {
       interrupted = true;
     }
     if (frame.kind === RESULT || frame.kind === RESULT_END) parts[n++] = frame.body;
-    if (frame.kind === RESULT_END) return decode(join(parts));
+    if (frame.kind !== RESULT_END) continue;
+    nextPoll = 0;
+    if (!interrupted) pollInterrupt(); // the daemon recorded it before it answered
+    return decode(join(parts));
   }
 }
 
