@@ -247,8 +247,8 @@ func endWorker(w python.Worker) {
 func (p *pythonBench) warm(w python.Worker, cwd string) func(context.Context) ([]time.Duration,
 	error) {
 	req := python.Request{Code: "1+1", Argv: []string{}, State: python.Persistent, Cwd: cwd}
-	return repeat(pythonCalls, func(context.Context) error {
-		e, err := w.Execute(req, nil)
+	return repeat(pythonCalls, func(ctx context.Context) error {
+		e, err := w.Execute(ctx, req, python.Workspace{})
 		if err != nil {
 			return err
 		}
