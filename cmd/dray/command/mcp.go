@@ -28,8 +28,9 @@ Clients that connect to a URL use /mcp of the daemon instead, if server.tcp is s
 
 ` + exitHelpOthers,
 		Example: "  dray mcp\n  dray mcp --workspace ~/project",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 	}
+	cmd.AddCommand(newMCPInstall(a))
 	addWorkspaceFlag(cmd, &workspace)
 	cmd.Flags().StringVar(&container, "container", "", "run calls in this `container`, by name or id")
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
