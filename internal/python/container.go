@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,8 +18,6 @@ import (
 const (
 	// containerHello bounds the wait for the hello of python3.
 	containerHello = 30 * time.Second
-	// maxStderr is how many bytes of the stderr of a worker's process are kept, from its beginning.
-	maxStderr = 4 << 10
 	// exitTooOld is the exit code of the bootstrap for a Python before 3.9.
 	exitTooOld = 87
 )
@@ -62,7 +58,8 @@ func (c *Container) Start(ctx context.Context, spec WorkerSpec) (Worker, error) 
 	if err != nil {
 		return nil, startError(err, program)
 	}
-	w := newContainerWorker(proc, spec.Generation, c.Log) //nolint:contextcheck // it outlives ctx
+	//nolint:contextcheck // it outlives ctx
+	w := &containerWorker{newWorkerProcess(proc, spec.Generation, c.Log)}
 	if err := w.start(ctx, spec); err != nil {
 		w.Kill()
 		<-w.done
@@ -88,39 +85,8 @@ func startError(err error, program string) error {
 const installHint = "install Python 3.9 or later in the image (`apt-get install python3`, or the " +
 	"devcontainer feature ghcr.io/devcontainers/features/python:1), or use the runtime pyodide"
 
-// containerWorker is a worker of the runtime container, and the base of pyodideWorker.
-type containerWorker struct {
-	proc   dray.Process
-	conn   *conn
-	hello  Hello
-	stderr stderrTail
-
-	done chan struct{} // closed when exit and err are set
-	exit dray.Exit
-	err  error
-}
-
-// newContainerWorker returns the worker of a process, and starts to read its streams.
-func newContainerWorker(proc dray.Process, generation uint32, log *zap.Logger) *containerWorker {
-	w := &containerWorker{
-		proc: proc, done: make(chan struct{}),
-		conn: newConn(proc.Output(dray.Stdout), proc.Stdin(), generation),
-	}
-	w.conn.kill = w.Kill
-	var streams sync.WaitGroup
-	streams.Go(func() { _ = w.conn.run() }) // its error is that of hello and of the request
-	streams.Go(func() { _, _ = io.Copy(&w.stderr, proc.Output(dray.Stderr)) })
-	go func() {
-		defer close(w.done)
-		w.exit, w.err = proc.Wait()
-		streams.Wait()
-		if text := w.stderr.String(); text != "" && log != nil {
-			log.Warn("python worker failed", zap.String("exit", describeExit(w.exit)),
-				zap.String("stderr", text))
-		}
-	}()
-	return w
-}
+// containerWorker is a worker of the runtime container.
+type containerWorker struct{ *workerProcess }
 
 // start sends the program and its configuration, and waits for the hello.
 func (w *containerWorker) start(ctx context.Context, spec WorkerSpec) error {
@@ -176,16 +142,6 @@ func (w *containerWorker) helloError(err error, program string) error {
 		WithHint("run `%s -I -c pass` there: it must be CPython 3.9 or later", program)
 }
 
-func describeExit(exit dray.Exit) string {
-	if exit.Signal != 0 {
-		return exit.Signal.String()
-	}
-	return fmt.Sprintf("exit code %d", exit.Code)
-}
-
-// Hello implements Worker.
-func (w *containerWorker) Hello() Hello { return w.hello }
-
 // Execute implements Worker. The code reads and writes the files of its environment, so none are
 // staged.
 func (w *containerWorker) Execute(_ context.Context, req Request, _ Workspace) (Execution,
@@ -209,34 +165,4 @@ type containerExecution struct{ *execution }
 // Stop implements stopper.
 func (e containerExecution) Stop() {
 	e.conn.out.interrupt(message{request: e.request, last: kindStop, until: e.done})
-}
-
-// Kill implements Worker.
-func (w *containerWorker) Kill() { w.proc.Stop(0) }
-
-// Done implements Worker.
-func (w *containerWorker) Done() <-chan struct{} { return w.done }
-
-// Exit implements Worker.
-func (w *containerWorker) Exit() (dray.Exit, error) { return w.exit, w.err }
-
-// stderrTail keeps the first bytes of the stderr of a worker's process, which writes there only if
-// it fails.
-type stderrTail struct {
-	mu   sync.Mutex
-	kept []byte
-}
-
-// Write never fails, so the stream is read to its end.
-func (s *stderrTail) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.kept = append(s.kept, p[:min(len(p), maxStderr-len(s.kept))]...)
-	return len(p), nil
-}
-
-func (s *stderrTail) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return string(bytes.TrimSpace(s.kept))
 }

@@ -134,13 +134,13 @@ func pythonMemory(budget int64) int64 {
 
 // pyodideWorker is a worker of the runtime pyodide.
 type pyodideWorker struct {
-	*containerWorker
+	*workerProcess
 	pid         int // of Deno
 	spec        process.Spec
 	permissions *Permissions // complete; nil permits nothing
 	work        *workDir
 	files       workerFiles
-	done        chan struct{}
+	done        chan struct{} // closed when the process has ended and work was removed
 }
 
 // startWorker starts a process and waits for its hello. If it fails, nothing is left.
@@ -201,12 +201,12 @@ func (p *Pyodide) launch(ctx context.Context, work *workDir, opts runnerOptions,
 	}
 	w := &pyodideWorker{
 		//nolint:contextcheck // it outlives ctx
-		containerWorker: newContainerWorker(process.Adapt(proc), opts.Generation, p.cfg.Log),
-		pid:             proc.Pid, spec: spec, work: work, done: make(chan struct{}),
+		workerProcess: newWorkerProcess(process.Adapt(proc), opts.Generation, p.cfg.Log),
+		pid:           proc.Pid, spec: spec, work: work, done: make(chan struct{}),
 	}
 	go func() {
 		defer close(w.done)
-		<-w.containerWorker.done
+		<-w.workerProcess.done
 		w.work.remove()
 	}()
 	return w, nil

@@ -204,7 +204,7 @@ func (p *Pyodide) makeSnapshot(ctx context.Context, found assets.Assets, dir str
 	}
 	defer context.AfterFunc(ctx, func() { proc.Stop(0) })()
 	_ = proc.Stdin().Close()
-	var stderr stderrTail
+	var stderr stderrHead
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(&stderr, proc.Stderr()) })
 	writeErr := writeSnapshot(dir, proc)
