@@ -87,7 +87,7 @@ func (c forgedCase) test(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := greeted(t)
+	p := readyPeer(t)
 	received := newChanges(t.TempDir())
 	e, err := p.conn.execute(Request{}, received)
 	if err != nil {

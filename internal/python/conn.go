@@ -40,12 +40,12 @@ type conn struct {
 	// violation. The caller of execute closes the broker when the request has ended.
 	newBroker func(e *execution, req Request) *broker
 
-	frames     *frameReader
-	out        *frameWriter
-	generation uint32
-	greeted    chan struct{} // closed when greeting is set
-	greeting   Hello
-	done       chan struct{} // closed when err is set
+	frames      *frameReader
+	out         *frameWriter
+	generation  uint32
+	ready       chan struct{} // closed when workerHello is set
+	workerHello Hello
+	done        chan struct{} // closed when err is set
 
 	mu      sync.Mutex
 	err     error
@@ -58,7 +58,7 @@ func newConn(r io.Reader, w io.Writer, generation uint32) *conn {
 	return &conn{
 		frames: newFrameReader(r, generation), out: newFrameWriter(w, generation),
 		generation: generation, kill: func() {},
-		greeted: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -99,8 +99,8 @@ func (c *conn) end(err error) {
 // and with the cause of ctx if ctx ends first.
 func (c *conn) hello(ctx context.Context) (Hello, error) {
 	select {
-	case <-c.greeted:
-		return c.greeting, nil
+	case <-c.ready:
+		return c.workerHello, nil
 	case <-c.done:
 		return Hello{}, c.err
 	case <-ctx.Done():
@@ -149,7 +149,7 @@ func (c *conn) readFrames() error {
 			return err
 		}
 		e := c.running()
-		if e == nil && c.isGreeted() {
+		if e == nil && c.isReady() {
 			return protocolError("it wrote while no request ran")
 		}
 		h, err := c.frames.next()
@@ -157,7 +157,7 @@ func (c *conn) readFrames() error {
 			return err
 		}
 		if e == nil {
-			err = c.greet(h)
+			err = c.receiveHello(h)
 		} else {
 			err = c.handle(e, h)
 		}
@@ -173,19 +173,19 @@ func (c *conn) running() *execution {
 	return c.active
 }
 
-func (c *conn) isGreeted() bool {
+func (c *conn) isReady() bool {
 	select {
-	case <-c.greeted:
+	case <-c.ready:
 		return true
 	default:
 		return false
 	}
 }
 
-// greet receives the first frame, which must be a hello.
-func (c *conn) greet(h header) error {
+// receiveHello receives the first frame, which must be a hello.
+func (c *conn) receiveHello(h header) error {
 	if h.kind != kindHello || h.request != 0 || h.body > maxHello {
-		return protocolError("its first frame is of type %q with %d bytes for request %d, and no hello",
+		return protocolError("its first frame is of type %q with %d bytes for request %d, not a hello",
 			byte(h.kind), h.body, h.request)
 	}
 	body, err := c.frames.read(nil, h.body)
@@ -196,8 +196,8 @@ func (c *conn) greet(h header) error {
 	if err != nil {
 		return err
 	}
-	c.greeting = hello
-	close(c.greeted)
+	c.workerHello = hello
+	close(c.ready)
 	return nil
 }
 

@@ -106,8 +106,8 @@ func (p *peer) read() (header, string) {
 
 const testHello = `{"python":"3.11.2","executable":"/usr/bin/python3","prefix":"/usr"}`
 
-// greeted returns a peer that has sent its hello.
-func greeted(t testing.TB, prepare ...func(*conn)) *peer {
+// readyPeer returns a peer that has sent its hello.
+func readyPeer(t testing.TB, prepare ...func(*conn)) *peer {
 	t.Helper()
 	p := newPeer(t, prepare...)
 	p.write(kindHello, 0, testHello)
@@ -147,7 +147,7 @@ const okReply = `{"ok":true,"code":0,"value":2,"usage":{"wall_ms":1,"cpu_ms":1,"
 // Two requests one after the other on one worker: each has its output before its reply, and stdin
 // arrives in frames with its end (PY-08).
 func TestConn_RequestsOneAfterTheOther(t *testing.T) {
-	p := greeted(t)
+	p := readyPeer(t)
 	for request := uint32(1); request <= 2; request++ {
 		e := p.execute(Request{Code: "1+1"})
 		if h, body := p.read(); h.kind != kindRequestEnd || h.request != request ||
@@ -194,7 +194,7 @@ func TestConn_CPULimit(t *testing.T) {
 	const expired = `{"ok":false,"code":124,"error":{"message":"CPU time limit exceeded"},` +
 		`"usage":{"wall_ms":1,"cpu_ms":1,"memory_bytes":9}}`
 	for _, last := range []kind{kindReplyEnd, kindCPULimit} {
-		p := greeted(t)
+		p := readyPeer(t)
 		e := p.execute(Request{})
 		p.read()
 		p.write(kindReply, 1, expired[:10])
@@ -212,7 +212,7 @@ func TestConn_CPULimit(t *testing.T) {
 
 // Values and output of the largest size arrive (PY-08).
 func TestConn_LargestReplyArrives(t *testing.T) {
-	p := greeted(t)
+	p := readyPeer(t)
 	e := p.execute(Request{})
 	p.read()
 	value := `"` + strings.Repeat("v", MaxValue-2) + `"`
@@ -268,7 +268,7 @@ func TestConn_ViolationsKillTheWorker(t *testing.T) {
 	}
 	for name, forged := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := greeted(t)
+			p := readyPeer(t)
 			e := p.execute(Request{})
 			p.raw(forged)
 			collect(e)
@@ -285,7 +285,7 @@ func TestConn_ViolationsKillTheWorker(t *testing.T) {
 
 // A byte while no request runs kills the worker, before the next request (PY-08).
 func TestConn_StrayByteWhileIdle(t *testing.T) {
-	p := greeted(t)
+	p := readyPeer(t)
 	p.raw([]byte{0})
 	<-p.ended
 	if dray.CodeOf(p.err) != dray.CodeAgentLost {
@@ -318,7 +318,7 @@ func TestConn_WrongHello(t *testing.T) {
 // that violates the protocol.
 func TestConn_WorkerEnds(t *testing.T) {
 	for _, cut := range []int{0, 3, headerSize, headerSize + 2} {
-		p := greeted(t)
+		p := readyPeer(t)
 		e := p.execute(Request{})
 		h := header{body: 5, kind: kindStdout, generation: testGeneration, request: 1, sequence: 1}
 		p.raw(append(h.append(nil), "hello"...)[:cut])
@@ -351,7 +351,7 @@ func TestConn_InterruptIsFirst(t *testing.T) {
 
 // Writing to stdin blocks while the worker reads nothing, and ends with the request.
 func TestConn_StdinBlocksUntilTheEnd(t *testing.T) {
-	p := greeted(t)
+	p := readyPeer(t)
 	e := p.execute(Request{})
 	p.read()
 	failed := make(chan error)
@@ -368,7 +368,7 @@ func TestConn_StdinBlocksUntilTheEnd(t *testing.T) {
 
 // A worker whose stdin is closed takes no request and no interrupt, so it is killed.
 func TestConn_StdinIsClosed(t *testing.T) {
-	p := greeted(t)
+	p := readyPeer(t)
 	_ = p.in.Close()
 	e := p.execute(Request{})
 	collect(e)
@@ -381,7 +381,7 @@ func TestConn_StdinIsClosed(t *testing.T) {
 // one stream (PY-11).
 func TestConn_CallsAndFiles(t *testing.T) {
 	calls := make(chan string, 1)
-	p := greeted(t, func(c *conn) {
+	p := readyPeer(t, func(c *conn) {
 		c.newBroker = func(e *execution, req Request) *broker { return newBroker(e, req, nil, nil) }
 	})
 	e := p.execute(Request{Services: Services{CallTool: func(_ context.Context, name string,
@@ -432,7 +432,7 @@ func TestConn_CallsAndFiles(t *testing.T) {
 
 // A body of frames above its limit ends the worker at the header that exceeds it (PY-08).
 func TestConn_OversizedReply(t *testing.T) {
-	p := greeted(t)
+	p := readyPeer(t)
 	e := p.execute(Request{})
 	for range maxReply / maxBody {
 		p.write(kindReply, 1, strings.Repeat(" ", maxBody))
@@ -465,8 +465,8 @@ func forgeFrames(t *testing.T, rnd *rand.Rand) (n int) {
 	c := newConn(&stream, io.Discard, testGeneration)
 	c.active = newExecution(c, 1, []string{"g"}, nil)
 	e := c.active
-	c.greeting = Hello{}
-	close(c.greeted)
+	c.workerHello = Hello{}
+	close(c.ready)
 	_, _ = c.frames.next()
 	_, _ = c.frames.read(nil, len(testHello))
 	var running sync.WaitGroup
@@ -519,7 +519,7 @@ func FuzzConn(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 12})
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		c := newConn(bytes.NewReader(stream), io.Discard, testGeneration)
-		close(c.greeted)
+		close(c.ready)
 		e := newExecution(c, 1, []string{"g"}, nil)
 		c.active, c.request = e, 1
 		var running sync.WaitGroup

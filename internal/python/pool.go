@@ -33,23 +33,24 @@ type resident struct {
 
 // hold is a call that has a session, or waits for it. Its fields are guarded by Sessions.mu.
 type hold struct {
-	session    *session
-	turn, slot waiter
-	starting   bool // it has a slot, and its worker has not started yet
-	run        *Run // nil until the code runs
+	session     *session
+	sessionWait waiter
+	slotWait    waiter
+	starting    bool // it has a slot, and its worker has not started yet
+	run         *Run // nil until the code runs
 	// cancel ends the start of the call, or the function of Exclusive. cause is the reason.
 	cancel context.CancelCauseFunc
 	cause  *dray.Error
-	wait   *time.Timer // bounds both waits together; nil until the first
+	timer  *time.Timer // bounds both waits together; nil until the first
 }
 
 func (h *hold) stopTimer() {
-	if h.wait != nil {
-		h.wait.Stop()
+	if h.timer != nil {
+		h.timer.Stop()
 	}
 }
 
-// waiter waits for a turn or for a slot.
+// waiter waits for a session or for a slot.
 type waiter struct {
 	ready   chan struct{} // closed when it was granted or err is set; nil if it was not queued
 	granted bool
@@ -68,32 +69,32 @@ func (w *waiter) fail(err error) {
 	close(w.ready)
 }
 
-// take blocks until a call has a session.
-func (s *Sessions) take(ctx context.Context, h *hold, key Key) error {
+// acquireSession blocks until a call has a session.
+func (s *Sessions) acquireSession(ctx context.Context, h *hold, key Key) error {
 	s.mu.Lock()
-	err := s.takeOrQueue(h, key)
+	err := s.acquireSessionOrQueue(h, key)
 	s.mu.Unlock()
-	if err == nil && h.turn.ready != nil {
-		err = s.await(ctx, h, &h.turn)
+	if err == nil && h.sessionWait.ready != nil {
+		err = s.await(ctx, h, &h.sessionWait)
 	}
 	return err
 }
 
-func (s *Sessions) takeOrQueue(h *hold, key Key) error {
+func (s *Sessions) acquireSessionOrQueue(h *hold, key Key) error {
 	sess, err := s.sessionOf(key)
 	if err != nil {
 		return err
 	}
 	h.session = sess
 	if sess.holder == nil {
-		s.grantTurn(h)
+		s.assign(h)
 		return nil
 	}
-	if err := s.admit(h, &h.turn); err != nil {
+	if err := s.admit(h, &h.sessionWait); err != nil {
 		return err
 	}
-	h.turn.ready = make(chan struct{})
-	sess.turns = append(sess.turns, h)
+	h.sessionWait.ready = make(chan struct{})
+	sess.queue = append(sess.queue, h)
 	return nil
 }
 
@@ -129,24 +130,25 @@ func (s *Sessions) sessionOf(key Key) (*session, error) {
 	return sess, nil
 }
 
-func (s *Sessions) grantTurn(h *hold) {
+// assign gives a call its session.
+func (s *Sessions) assign(h *hold) {
 	h.session.stopTimer()
 	h.session.holder = h
-	h.turn.grant()
+	h.sessionWait.grant()
 }
 
 // await blocks until w is granted, for at most Options.QueueWait. The deadline of the call is
 // paused meanwhile. If await fails, the call has neither been granted anything nor is it queued.
 func (s *Sessions) await(ctx context.Context, h *hold, w *waiter) error {
 	defer executor.PauseDeadline(ctx)()
-	if h.wait == nil {
-		h.wait = time.NewTimer(s.opts.QueueWait)
+	if h.timer == nil {
+		h.timer = time.NewTimer(s.opts.QueueWait)
 	}
 	var err error
 	select {
 	case <-w.ready:
 		return w.err // nothing to give back
-	case <-h.wait.C:
+	case <-h.timer.C:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -165,12 +167,12 @@ func (s *Sessions) withdraw(h *hold, w *waiter) {
 	isThis := func(other *hold) bool { return other == h }
 	switch {
 	case w.err != nil:
-	case w.granted && w == &h.turn:
-		s.passOn(sess)
+	case w.granted && w == &h.sessionWait:
+		s.assignNext(sess)
 	case w.granted:
 		s.returnSlot(h)
-	case w == &h.turn:
-		sess.turns = slices.DeleteFunc(sess.turns, isThis)
+	case w == &h.sessionWait:
+		sess.queue = slices.DeleteFunc(sess.queue, isThis)
 		sess.pool.waiting--
 	default:
 		sess.pool.queue = slices.DeleteFunc(sess.pool.queue, isThis)
@@ -185,18 +187,18 @@ func (s *Sessions) release(h *hold) {
 	s.returnSlot(h)
 	if h.session.holder == h {
 		h.session.lastUsed = time.Now()
-		s.passOn(h.session)
+		s.assignNext(h.session)
 	}
 }
 
-// passOn assigns a session to the next call that waits for it, or leaves it idle.
-func (s *Sessions) passOn(sess *session) {
+// assignNext assigns a session to the next call that waits for it, or leaves it idle.
+func (s *Sessions) assignNext(sess *session) {
 	sess.holder = nil
-	if len(sess.turns) > 0 {
-		next := sess.turns[0]
-		sess.turns = slices.Delete(sess.turns, 0, 1)
+	if len(sess.queue) > 0 {
+		next := sess.queue[0]
+		sess.queue = slices.Delete(sess.queue, 0, 1)
 		sess.pool.waiting--
-		s.grantTurn(next)
+		s.assign(next)
 		return
 	}
 	if sess.isIdle() && s.opts.Idle > 0 && !s.closed {
@@ -223,26 +225,26 @@ func (s *Sessions) expire(sess *session, r *resident) {
 // acquireSlot blocks until a call may start a worker.
 func (s *Sessions) acquireSlot(ctx context.Context, h *hold) error {
 	s.mu.Lock()
-	err := s.acquireOrQueue(h)
+	err := s.acquireSlotOrQueue(h)
 	s.mu.Unlock()
-	if err == nil && h.slot.ready != nil {
-		err = s.await(ctx, h, &h.slot)
+	if err == nil && h.slotWait.ready != nil {
+		err = s.await(ctx, h, &h.slotWait)
 	}
 	return err
 }
 
-func (s *Sessions) acquireOrQueue(h *hold) error {
+func (s *Sessions) acquireSlotOrQueue(h *hold) error {
 	p := h.session.pool
-	h.slot = waiter{}
+	h.slotWait = waiter{}
 	if p.used < p.limit && len(p.queue) == 0 && !s.closed {
 		p.used++
 		h.starting = true
 		return nil
 	}
-	if err := s.admit(h, &h.slot); err != nil {
+	if err := s.admit(h, &h.slotWait); err != nil {
 		return err
 	}
-	h.slot.ready = make(chan struct{})
+	h.slotWait.ready = make(chan struct{})
 	p.queue = append(p.queue, h)
 	s.dispatch(p)
 	return nil
@@ -257,7 +259,7 @@ func (s *Sessions) dispatch(p *pool) {
 		p.waiting--
 		p.used++
 		h.starting = true
-		h.slot.grant()
+		h.slotWait.grant()
 	}
 	for p.ending < len(p.queue) {
 		oldest := p.leastRecentlyUsed()
@@ -369,7 +371,7 @@ func (s *Sessions) busyError(h *hold, w *waiter, why string) *dray.Error {
 		p.runtime.Name(), p.used, p.limit)
 	hint := "retry in %v, or raise " + residentKey(p.runtime.Name()) +
 		", python.queue or python.queue_wait"
-	if w == &h.turn {
+	if w == &h.sessionWait {
 		what = fmt.Sprintf("the Python session %q runs other calls", h.session.key.Name)
 		hint = "retry in %v, use another session, or interrupt the call that runs"
 	}

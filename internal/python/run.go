@@ -96,7 +96,7 @@ func (s *Sessions) Start(ctx context.Context, key Key, env dray.Environment, spe
 func (s *Sessions) checkPermissions(key Key, spec CallSpec) error {
 	p := s.pools[key.Runtime]
 	if p == nil {
-		return nil // take refuses it
+		return nil // acquireSession refuses it
 	}
 	_, err := s.permissions(p.runtime, spec)
 	return err
@@ -122,7 +122,7 @@ func (s *Sessions) withSession(ctx context.Context, key Key,
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	defer h.cancel(nil)
 	defer h.stopTimer()
-	if err := s.take(ctx, h, key); err != nil {
+	if err := s.acquireSession(ctx, h, key); err != nil {
 		return err
 	}
 	if err := start(ctx, h); err != nil {

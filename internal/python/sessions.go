@@ -119,7 +119,7 @@ type session struct {
 	lost      uint32
 	died      bool // the last worker crashed, or ended during a call
 	holder    *hold
-	turns     []*hold
+	queue     []*hold // calls that wait for it, in order
 	resident  *resident
 	idleTimer *time.Timer // nil if none runs
 	lastUsed  time.Time
@@ -191,7 +191,7 @@ func (s *Sessions) Close() {
 	}
 	for _, p := range s.pools {
 		for _, h := range p.queue {
-			h.slot.fail(errShuttingDown())
+			h.slotWait.fail(errShuttingDown())
 		}
 		p.waiting -= len(p.queue)
 		p.queue = nil
@@ -203,11 +203,11 @@ func (s *Sessions) Close() {
 
 func (s *Sessions) closeSession(sess *session) {
 	sess.stopTimer()
-	for _, h := range sess.turns {
-		h.turn.fail(errShuttingDown())
+	for _, h := range sess.queue {
+		h.sessionWait.fail(errShuttingDown())
 	}
-	sess.pool.waiting -= len(sess.turns)
-	sess.turns = nil
+	sess.pool.waiting -= len(sess.queue)
+	sess.queue = nil
 	s.abort(sess, errShuttingDown())
 }
 
@@ -247,7 +247,7 @@ func (sess *session) status() Status {
 	st := Status{
 		Key: sess.key, State: sess.state(), Generation: sess.generation,
 		Executable: sess.prepared.Executable, Permissions: sess.permissions,
-		HasState: sess.hasState, StateLost: sess.lost > 0, Waiting: len(sess.turns),
+		HasState: sess.hasState, StateLost: sess.lost > 0, Waiting: len(sess.queue),
 		LastUsed: sess.lastUsed, Usage: sess.usage,
 	}
 	if r := sess.resident; r != nil {

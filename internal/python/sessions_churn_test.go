@@ -67,7 +67,7 @@ func TestSessions_Churn(t *testing.T) {
 		t.Errorf("%d of %d calls ran, %d were refused", n, callers*perCaller, c.busy.Load())
 	}
 	for key, sess := range c.s.sessions {
-		if sess.holder != nil || sess.resident != nil || len(sess.turns) > 0 {
+		if sess.holder != nil || sess.resident != nil || len(sess.queue) > 0 {
 			t.Errorf("%s is not over: %s", key.Name, sess.state())
 		}
 	}

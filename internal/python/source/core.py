@@ -6,6 +6,7 @@ Both runtimes use this file. It needs no processes and no threads. A runtime pas
     async drive(coro)     runs a coroutine of user code to its end and returns its result
     streams()             the (stdin, stdout, stderr) of the request
     usage()               (milliseconds of processor time so far, peak of memory in bytes)
+    explain(err)          a note to add to an ImportError, or None
 
 The sources of dray are compiled with file names that start with OURS. Tracebacks leave their frames
 out.
@@ -302,9 +303,8 @@ def run_to_end(loop, coroutine):
     """Runs a coroutine and returns its result. The tasks that it leaves are cancelled."""
     import asyncio
 
-    task = loop.create_task(coroutine)
     try:
-        return loop.run_until_complete(task)
+        return loop.run_until_complete(coroutine)
     finally:
         left = asyncio.all_tasks(loop)
         for one in left:

@@ -104,16 +104,8 @@ class Runtime:
         """Runs a coroutine in the loop of the session. Tasks that it leaves are cancelled."""
         if self.loop.is_closed():
             self.loop = Loop()
-        loop = self.loop
-        asyncio.set_event_loop(loop)
-        try:
-            return loop.run_until_complete(coroutine)
-        finally:
-            left = asyncio.all_tasks(loop)
-            for task in left:
-                task.cancel()
-            if left:
-                loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        asyncio.set_event_loop(self.loop)
+        return _dray_core.run_to_end(self.loop, coroutine)
 
     def streams(self):
         if self.out is None or not all(map(_usable, self.out)):
