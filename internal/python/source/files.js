@@ -9,7 +9,7 @@
 
 const Bytes = Uint8Array;
 const { floor } = Math;
-const { keys } = Object;
+const { hasOwn, keys } = Object;
 const decoder = new TextDecoder();
 const decode = decoder.decode.bind(decoder);
 const encoder = new TextEncoder();
@@ -138,7 +138,7 @@ export function newFiles(FS, readFrame, sendFrame) {
     const letter = byte();
     if (letter === DONE || letter === ABORT) return false;
     const name = text();
-    const path = settings.apart[name] ?? root + "/" + name;
+    const path = isApart(name) ? settings.apart[name] : root + "/" + name;
     switch (letter) {
       case REFUSED: // it is not there
         number();
@@ -156,6 +156,10 @@ export function newFiles(FS, readFrame, sendFrame) {
     }
   }
 
+  /** Reports whether a file is outside of the root. A file can have the name of what all objects have. */
+  /** @param {string} name */
+  const isApart = (name) => hasOwn(settings.apart, name);
+
   /** @param {string} name @param {string} path */
   function file(name, path) {
     const mode = number();
@@ -167,7 +171,7 @@ export function newFiles(FS, readFrame, sendFrame) {
       fill(content.subarray(done, done + n));
       done += n;
     }
-    const outside = settings.apart[name] !== undefined;
+    const outside = isApart(name);
     if (outside && !lookup(parentOf(path))) {
       FS.mkdirTree(parentOf(path), 0o755);
       apartDirs.set(parentOf(path), "");
