@@ -21,7 +21,7 @@ type Commits struct{ dir string }
 func NewCommits(dir string) Commits { return Commits{dir} }
 
 // Files returns files whose commits with expectations are recorded. Closing them closes local.
-func (c Commits) Files(local *Local) dray.Files { return recordedFiles{local, c} }
+func (c Commits) Files(local *Local) RecordedFiles { return RecordedFiles{local, c} }
 
 // Recover completes the recorded commits, or removes what they left. It returns how many it
 // completed, and the errors of those that it could not, which stay recorded. It must not be called
@@ -89,14 +89,14 @@ func syncDir(name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// recordedFiles are files whose commits with expectations are recorded.
-type recordedFiles struct {
+// RecordedFiles are files whose commits with expectations are recorded. They implement dray.Files.
+type RecordedFiles struct {
 	*Local
 	commits Commits
 }
 
 // WriteTree records a commit with expectations before it is decided.
-func (f recordedFiles) WriteTree(ctx context.Context, tree dray.Tree, how dray.WriteTreeOptions,
+func (f RecordedFiles) WriteTree(ctx context.Context, tree dray.Tree, how dray.WriteTreeOptions,
 ) ([]dray.WrittenFile, error) {
 	if how.Expect == nil {
 		return f.Local.WriteTree(ctx, tree, how)

@@ -242,9 +242,9 @@ func (e *environment) Files(_ context.Context, root string) (dray.Files, error) 
 			return nil, err // a nil *Local is no nil Files
 		}
 		if e.host.cfg.Commits == "" {
-			return local, nil
+			return beneathRoots{local}, nil
 		}
-		return files.NewCommits(e.host.cfg.Commits).Files(local), nil
+		return beneathRoots{files.NewCommits(e.host.cfg.Commits).Files(local)}, nil
 	}
 	local, err := openFiles(root, root)
 	if err != nil {
@@ -338,7 +338,7 @@ func WithCgroups(config process.SupervisorConfig) (process.SupervisorConfig, fun
 	return config, func() { _ = manager.Close() }, nil // the next daemon removes what remains
 }
 
-// readFiles has the operations of dray.Files that change nothing. It makes the compiler report new
+// readFiles has the operations of files that change nothing. It makes the compiler report new
 // operations, which readOnly must deny.
 type readFiles interface {
 	Stat(name string) (dray.FileInfo, error)
@@ -346,8 +346,21 @@ type readFiles interface {
 	List(name string, limit int) ([]dray.FileInfo, bool, error)
 	ReadTree(ctx context.Context, what dray.ReadTreeOptions) (dray.Tree, error)
 	Walk(ctx context.Context, name string, visit func(string, dray.FileInfo) error) error
+	RealPath() (string, error)
 	Close() error
 }
+
+// hostFiles have a real path too, which is read from the open directory.
+type hostFiles interface {
+	dray.Files
+	RealPath() (string, error)
+}
+
+// beneathRoots has the files of a directory beneath a root.
+type beneathRoots struct{ hostFiles }
+
+// OutsideRoots returns nil: host.roots permits all uses.
+func (beneathRoots) OutsideRoots() error { return nil }
 
 // readOnly has the files of a directory outside all roots.
 type readOnly struct {

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -249,20 +250,36 @@ func (e *pyodideExecution) changeSet() (*changeSet, error) {
 			ErrReadOnly, m.firstNames()).
 			WithHint("leave read_only out, or use a session with the permission fs write")
 	}
-	if s.workspace.CheckChange == nil {
-		return m, nil
-	}
-	for _, one := range m.entries {
-		if err := s.workspace.CheckChange(path.Join(s.root, one.name), one.dir); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range m.remove {
-		if err := s.workspace.CheckChange(path.Join(s.root, name), s.known[name].dir); err != nil {
-			return nil, err
-		}
+	if err := s.check(m); err != nil {
+		return nil, err
 	}
 	return m, nil
+}
+
+// check fails for changes of names that code must not change (SY-08). The names hold for the real
+// path too: the working directory can be a symlink, and a container may have made it.
+func (s *staged) check(m *changeSet) error {
+	if s.files == nil || s.workspace.CheckChange == nil {
+		return dray.Errorf(dray.CodeDenied, "the code changed %s, and nothing may be written in %s",
+			m.firstNames(), cmp.Or(s.root, "/")).WithHint("use another working directory")
+	}
+	realRoot, err := s.files.RealPath()
+	if err != nil {
+		return fmt.Errorf("find the real path of the working directory: %w", err)
+	}
+	for _, root := range slices.Compact([]string{s.root, realRoot}) {
+		for _, one := range m.entries {
+			if err := s.workspace.CheckChange(path.Join(root, one.name), one.dir); err != nil {
+				return err
+			}
+		}
+		for _, name := range m.remove {
+			if err := s.workspace.CheckChange(path.Join(root, name), s.known[name].dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // firstNames lists some of the changed names.

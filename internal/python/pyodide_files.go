@@ -36,12 +36,21 @@ const (
 type Workspace struct {
 	// Open opens a directory of the environment that code may read. It fails with denied for another
 	// one. The runtime closes what it opens.
-	Open func(ctx context.Context, dir string) (dray.Files, error)
+	Open func(ctx context.Context, dir string) (Directory, error)
 	// Skip reports whether an entry of the working directory is not staged, and everything beneath it.
 	// Nil stages all.
 	Skip func(name string, dir bool) bool
-	// CheckChange returns why an absolute path must not be written or removed. Nil allows all.
+	// CheckChange returns why an absolute path must not be written or removed. It is called with the
+	// path that the caller knows and, if the directory was reached by a symlink, with the real one.
+	// Nil refuses all.
 	CheckChange func(path string, dir bool) error
+}
+
+// Directory has the files of a directory of the host.
+type Directory interface {
+	dray.Files
+	// RealPath returns the absolute path of the directory without symlinks, wherever it is by now.
+	RealPath() (string, error)
 }
 
 // known is what a worker has under a name.
@@ -67,7 +76,7 @@ func (f *workerFiles) forget() { f.known, f.clear = map[string]known{}, true }
 // staged are the files of one run.
 type staged struct {
 	*workerFiles
-	files     dray.Files // beneath root; nil without a root
+	files     Directory // beneath root; nil without a root
 	workspace Workspace
 	readOnly  bool
 	warnings  []string

@@ -99,8 +99,10 @@ func TestPyodideFiles(t *testing.T) {
 		{"read-only", testFilesReadOnly},
 		{"not committed", testFilesNotCommitted},
 		{"refused", testFilesRefused},
+		{"symlinked directory", testFilesSymlinkedDir},
 		{"conflicts", testFilesConflicts},
 		{"staged", testFilesStaged},
+		{"names", testFilesNames},
 		{"not staged", testFilesNotStaged},
 		{"limits", testFilesLimits},
 		{"scripts", testFilesScripts},
@@ -210,6 +212,40 @@ func testFilesRefused(t *testing.T, h pythontest.Harness) {
 			}
 		})
 	}
+}
+
+// What must not be written is refused by its real path too, if the working directory is a symlink, and
+// by the path of the symlink (SY-08).
+func testFilesSymlinkedDir(t *testing.T, h pythontest.Harness) {
+	f := newFilesTest(t, h, python.FSWrite)
+	f.put(t, "repo/.git/hooks/sample", "one")
+	f.put(t, "plain/a.txt", "one")
+	if err := errors.Join(os.Symlink("repo/.git/hooks", f.path("g")), os.Mkdir(f.path(".git"), 0o700),
+		os.Symlink("../plain", f.path(".git/hooks"))); err != nil {
+		t.Fatal(err)
+	}
+	f.ws.CheckChange = func(path string, _ bool) error {
+		if strings.Contains(path, "/.git/hooks") {
+			return dray.Errorf(dray.CodeDenied, "%s is denied", path).WithHint("use another name")
+		}
+		return nil
+	}
+	for _, cwd := range []string{"g", ".git/hooks"} {
+		for _, code := range []string{
+			"open('pre-commit', 'w').write('#!')", "import os\n[os.remove(n) for n in os.listdir('.')]",
+		} {
+			got := f.run(t, python.Request{Code: code, Cwd: f.path(cwd)})
+			fails(t, got.CommitErr, dray.CodeDenied, "/.git/hooks")
+		}
+	}
+	for dir, want := range map[string]string{"plain": "a.txt", "repo/.git/hooks": "sample"} {
+		if entries, err := os.ReadDir(f.path(dir)); err != nil || len(entries) != 1 || entries[0].Name() != want {
+			t.Errorf("%s has %v; %v", dir, entries, err)
+		}
+	}
+	f.ws.CheckChange = nil // fails closed
+	got := f.code(t, "open('new', 'w').close()")
+	fails(t, got.CommitErr, dray.CodeDenied, "new")
 }
 
 // A file of the host that has changed since it was staged is not overwritten, and the whole run is
@@ -350,6 +386,22 @@ func testFilesStaged(t *testing.T, h pythontest.Harness) {
 	}
 }
 
+// Files and directories may have the names of members of all JavaScript objects (PY-10).
+func testFilesNames(t *testing.T, h pythontest.Harness) {
+	f := newFilesTest(t, h, python.FSWrite)
+	f.put(t, "constructor", "one")
+	f.put(t, "hasOwnProperty", "two")
+	f.put(t, "toString/valueOf", "three")
+	got := f.code(t, "import os\n[open(n).read() for n in ('constructor', 'hasOwnProperty', 'toString/valueOf')], "+
+		"sorted(os.listdir('.')), os.remove('hasOwnProperty'), open('valueOf', 'w').write('four'), "+
+		"open('toString/valueOf', 'w').write('five')")
+	want := `[["one","two","three"],["constructor","hasOwnProperty","toString"],null,4,4]`
+	if string(got.Value) != want || got.CommitErr != nil {
+		t.Fatalf("got %v, %s", got.CommitErr, got.Describe())
+	}
+	f.has(t, "constructor", "one", "toString/valueOf", "five", "valueOf", "four")
+}
+
 // Entries that code cannot have are named in warnings, and those that cannot be read end the call
 // before any code runs (PY-10).
 func testFilesNotStaged(t *testing.T, h pythontest.Harness) {
@@ -462,7 +514,7 @@ func testFilesScripts(t *testing.T, h pythontest.Harness) {
 		}
 	}
 	open := f.ws.Open
-	f.ws.Open = func(ctx context.Context, dir string) (dray.Files, error) {
+	f.ws.Open = func(ctx context.Context, dir string) (python.Directory, error) {
 		if dir != f.dir {
 			return nil, dray.Errorf(dray.CodeDenied, "%s is outside host.roots", dir).WithHint("add it")
 		}
@@ -476,7 +528,7 @@ func testFilesScripts(t *testing.T, h pythontest.Harness) {
 func testFilesNone(t *testing.T, h pythontest.Harness) {
 	f := newFilesTest(t, h, python.FSNone)
 	f.put(t, "a.txt", "one")
-	f.ws.Open = func(context.Context, string) (dray.Files, error) {
+	f.ws.Open = func(context.Context, string) (python.Directory, error) {
 		t.Error("a directory was opened")
 		return nil, errors.New("refused")
 	}

@@ -86,16 +86,16 @@ func globs(patterns []string) []*glob {
 // beneath host.roots, and what is never written there is refused (SY-08).
 func (c *pythonCall) workspace(transfer Transfer) python.Workspace {
 	ws := python.Workspace{
-		Open: func(ctx context.Context, dir string) (dray.Files, error) {
+		Open: func(ctx context.Context, dir string) (python.Directory, error) {
 			files, err := c.Environment.Files(ctx, dir)
 			if err != nil {
 				return nil, err
 			}
-			if outside, ok := files.(interface{ OutsideRoots() error }); ok {
+			opened, err := boundedByRoots(files, dir)
+			if err != nil {
 				_ = files.Close()
-				return nil, outside.OutsideRoots()
 			}
-			return files, nil
+			return opened, err
 		},
 		Skip: c.in.Files.skip(),
 	}
@@ -103,4 +103,24 @@ func (c *pythonCall) workspace(transfer Transfer) python.Workspace {
 		ws.CheckChange = transfer.CheckHostChange
 	}
 	return ws
+}
+
+// rootedFiles are files that say whether they are beneath host.roots.
+type rootedFiles interface {
+	python.Directory
+	OutsideRoots() error
+}
+
+// boundedByRoots returns files if they say that they are beneath host.roots. It fails with denied for
+// all others.
+func boundedByRoots(files dray.Files, dir string) (python.Directory, error) {
+	rooted, ok := files.(rootedFiles)
+	if !ok {
+		return nil, dray.Errorf(dray.CodeDenied, "nothing may be read in %s: it is not known to be "+
+			"beneath host.roots", dir).WithHint("use a working directory of the host beneath host.roots")
+	}
+	if err := rooted.OutsideRoots(); err != nil {
+		return nil, err
+	}
+	return rooted, nil
 }

@@ -214,7 +214,7 @@ func (e *sessionEnvironment) Start(ctx context.Context, spec dray.ProcessSpec) (
 func (e *sessionEnvironment) request(spec dray.ProcessSpec) python.Request {
 	req := e.call.request(spec, e.options.CPU)
 	req.Services.Files = func(ctx context.Context) (dray.Files, error) {
-		return e.Files(ctx, req.Cwd)
+		return e.files.Open(ctx, req.Cwd) // host.roots bounds what dray.read_text_file reads too
 	}
 	if callTool := e.options.CallTool; callTool != nil {
 		req.Services.CallTool = func(ctx context.Context, name string, input json.RawMessage,

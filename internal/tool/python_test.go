@@ -13,6 +13,48 @@ import (
 	"github.com/dray-dev/dray/internal/python"
 )
 
+// Code reads only files that say that they are beneath host.roots, when they are staged and by
+// dray.read_text_file: a wrapper of files, or the root of the file system, fails closed (EX-06,
+// PY-10).
+func TestPythonFilesBeneathRoots(t *testing.T) {
+	f := newFixture(t)
+	outside := realDir(t)
+	call := &pythonCall{Call: dray.Call{Environment: f.env}}
+	e := &sessionEnvironment{Environment: f.env, call: call, files: call.workspace(nil)}
+	services := func(dir string) func(context.Context) (dray.Files, error) {
+		return e.request(dray.ProcessSpec{Dir: dir}).Services.Files
+	}
+	for dir, denied := range map[string]bool{f.folder: false, outside: true, "/": true} {
+		staged, err := e.files.Open(t.Context(), dir)
+		if denied != (dray.CodeOf(err) == dray.CodeDenied) || !denied && err != nil {
+			t.Errorf("staged from %s: %v", dir, err)
+		}
+		if err == nil {
+			_ = staged.Close()
+		}
+		read, err := services(dir)(t.Context())
+		if denied != (dray.CodeOf(err) == dray.CodeDenied) || !denied && err != nil {
+			t.Errorf("read_text_file in %s: %v", dir, err)
+		}
+		if err == nil {
+			_ = read.Close()
+		}
+	}
+	call.Environment = wrappedFiles{f.env}
+	_, err := call.workspace(nil).Open(t.Context(), f.folder)
+	if e := dray.AsError(err); e == nil || e.Code != dray.CodeDenied || e.Hint == "" {
+		t.Errorf("files that do not say where they are: %v", err)
+	}
+}
+
+// wrappedFiles is an environment whose files have no other methods than those of dray.Files.
+type wrappedFiles struct{ dray.Environment }
+
+func (w wrappedFiles) Files(ctx context.Context, dir string) (dray.Files, error) {
+	files, err := w.Environment.Files(ctx, dir)
+	return struct{ dray.Files }{files}, err
+}
+
 // Invalid inputs of python are refused before anything starts, each with a pointer to what is wrong
 // (PY-01, PY-03, PY-17).
 func TestPythonInput(t *testing.T) {

@@ -4,6 +4,7 @@ package pythontest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"strings"
@@ -93,12 +94,26 @@ func (w Worker) Begin(t testing.TB, req python.Request) *Running {
 	return r
 }
 
-// Workspace returns the files of the environment.
+// Workspace returns the files of the environment. Code may change all of them.
 func (h Harness) Workspace() python.Workspace {
 	if h.Files != nil {
 		return *h.Files
 	}
-	return python.Workspace{Open: h.Environment.Files}
+	return python.Workspace{
+		Open: func(ctx context.Context, dir string) (python.Directory, error) {
+			files, err := h.Environment.Files(ctx, dir)
+			if err != nil {
+				return nil, err
+			}
+			opened, ok := files.(python.Directory)
+			if !ok {
+				_ = files.Close()
+				return nil, dray.Errorf(dray.CodeInternal, "%s is not a directory of the host", dir)
+			}
+			return opened, nil
+		},
+		CheckChange: func(string, bool) error { return nil },
+	}
 }
 
 // Running is a request that runs.
