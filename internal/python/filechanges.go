@@ -3,6 +3,7 @@ package python
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -57,6 +58,9 @@ func newChangeSet(list []change, has map[string]known) (*changeSet, error) {
 		if !one.removed {
 			m.add(one, has)
 		}
+	}
+	if err := m.checkExpected(has); err != nil {
+		return nil, err
 	}
 	if err := m.checkParents(); err != nil {
 		return nil, err
@@ -126,6 +130,18 @@ func writtenMode(one change, old known) fs.FileMode {
 		return 0o700
 	}
 	return 0o600
+}
+
+// checkExpected fails for a file whose staged content is not known.
+func (m *changeSet) checkExpected(has map[string]known) error {
+	for name := range m.expect {
+		if old, ok := has[name]; ok && !old.dir && old.sum == "" {
+			return dray.Errorf(dray.CodeInternal,
+				"the code changed %.200q, and its content before the run is not known; nothing was written",
+				name).WithHint("repeat the call: it gets the files again")
+		}
+	}
+	return nil
 }
 
 // checkParents fails for an entry that is not in a directory.
@@ -203,7 +219,9 @@ var ErrReadOnly = fmt.Errorf("%s: the run is read-only", CodeAccess)
 
 // Commit implements Committer. It fails with denied if the run may not change what it changed, with
 // conflict if a file of the host has changed since it was staged, and with path_invalid and
-// limit_exceeded for what cannot be written. Then nothing was written.
+// limit_exceeded for what cannot be written. Then nothing was written. It fails with
+// stage.ErrCommitIncomplete if a part was written: the next commit there, or the next start of the
+// daemon, completes it.
 func (e *pyodideExecution) Commit(ctx context.Context) (FileChanges, error) {
 	none := FileChanges{Created: []string{}, Modified: []string{}, Deleted: []string{}}
 	if e.files == nil {
@@ -239,21 +257,39 @@ func (e *pyodideExecution) changeSet() (*changeSet, error) {
 	case c.violation != nil:
 		return nil, c.violation
 	case c.failure != nil:
-		return nil, c.failure
+		return nil, s.refusal(c.failure)
 	}
 	m, err := newChangeSet(c.list, s.known)
-	if err != nil || m.isEmpty() {
-		return m, err
+	if err != nil {
+		return nil, s.refusal(err)
+	}
+	if m.isEmpty() {
+		return m, nil
 	}
 	if s.readOnly {
-		return nil, dray.Errorf(dray.CodeDenied, "%w, and its code changed %s; nothing was written",
-			ErrReadOnly, m.firstNames()).
-			WithHint("leave read_only out, or use a session with the permission fs write")
+		return nil, readOnlyError("its code changed %s", m.firstNames())
 	}
 	if err := s.check(m); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+func readOnlyError(format string, args ...any) error {
+	return dray.Errorf(dray.CodeDenied, "%w, and %s; nothing was written", ErrReadOnly,
+		fmt.Sprintf(format, args...)).
+		WithHint("leave read_only out, and use a session with the permission fs write " +
+			"(python.permissions.fs in the configuration)")
+}
+
+// refusal returns the error for changes that cannot be made: of a read-only run, that it has made
+// any.
+func (s *staged) refusal(err error) error {
+	e := dray.AsError(err)
+	if s.readOnly && (e.Code == dray.CodePathInvalid || e.Code == dray.CodeLimitExceeded) {
+		return readOnlyError("%s", e.Message)
+	}
+	return err
 }
 
 // check fails for changes of names that code must not change (SY-08). The names hold for the real
@@ -302,22 +338,38 @@ func (m *changeSet) firstNames() string {
 // write writes changes to the host: all of it, or nothing.
 func (e *pyodideExecution) write(ctx context.Context, m *changeSet) error {
 	s := e.files
-	written, err := s.files.WriteTree(ctx, m.tree(e.changes.content), dray.WriteTreeOptions{
+	how := dray.WriteTreeOptions{
 		Executable: true, RefuseRepositories: true, Remove: m.remove, Expect: m.expect,
-	})
-	if err != nil {
+	}
+	if before := s.workspace.BeforeCommit; before != nil {
+		how.BeforeCommit = func(planned []dray.WrittenFile) error {
+			return before(ctx, s.audited(planned))
+		}
+	}
+	written, err := s.files.WriteTree(ctx, m.tree(e.changes.content), how)
+	switch {
+	case errors.Is(err, stage.ErrCommitIncomplete):
+		return err // the only error after which something was written
+	case err != nil:
 		return dray.Errorf(dray.CodeOf(err), "no change of a file was kept: %w", err).
 			WithHint("%s", dray.AsError(err).Hint)
 	}
-	for _, f := range written {
+	m.Audit = s.audited(written)
+	return nil
+}
+
+// audited returns files as the audit log has them.
+func (s *staged) audited(files []dray.WrittenFile) []dray.FileChange {
+	var list []dray.FileChange
+	for _, f := range files {
 		if f.Action != dray.FileUnchanged {
-			m.Audit = append(m.Audit, dray.FileChange{
+			list = append(list, dray.FileChange{
 				Environment: dray.KindHost, Path: path.Join(s.root, f.Name), Action: f.Action,
 				SHA256Before: f.SHA256Before, SHA256After: f.SHA256,
 			})
 		}
 	}
-	return nil
+	return list
 }
 
 // Discard implements Committer. The worker has what was not committed: the next call replaces it.

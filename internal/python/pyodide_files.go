@@ -44,6 +44,9 @@ type Workspace struct {
 	// path that the caller knows and, if the directory was reached by a symlink, with the real one.
 	// Nil refuses all.
 	CheckChange func(path string, dir bool) error
+	// BeforeCommit is called with the changes of a run when all of them are staged and none is made.
+	// If it fails, none is made. Nil is none.
+	BeforeCommit func(ctx context.Context, planned []dray.FileChange) error
 }
 
 // Directory has the files of a directory of the host.
@@ -220,6 +223,7 @@ type stagedTree struct {
 	*staged
 	infos map[string]dray.FileInfo
 	names []string // of the files beneath root
+	total int64    // bytes of the files
 	queue []dray.TreeEntry
 	// trees are read one after the other: the files beneath root, then those outside of it, whose
 	// names have prefixes.
@@ -237,7 +241,6 @@ type stagedTree struct {
 func (t *stagedTree) plan(ctx context.Context, script string) error {
 	t.infos = map[string]dray.FileInfo{}
 	scriptName, _ := lexical.Rel(t.root, script)
-	var total int64
 	err := t.files.Walk(ctx, ".", func(name string, info dray.FileInfo) error {
 		dir := info.Type == "directory"
 		if name == "." {
@@ -259,8 +262,8 @@ func (t *stagedTree) plan(ctx context.Context, script string) error {
 			return refusedDir(name, info)
 		}
 		t.names = append(t.names, name)
-		total += info.Size
-		return checkStaged(name, info.Size, total, len(t.infos))
+		t.total += info.Size
+		return checkStaged(name, info.Size, t.total, len(t.infos))
 	})
 	if err != nil {
 		return err
@@ -399,8 +402,8 @@ func (t *stagedTree) openTrees(ctx context.Context, script string) error {
 // control character.
 const apartPrefix = "\x01"
 
-// openScript adds a script outside of the working directory, with the Python files beside it. The
-// worker reports that a script is missing (PY-13).
+// openScript adds a script outside of the working directory, with the Python files beside it. They
+// count for the limits of the run. The worker reports that a script is missing (PY-13).
 func (t *stagedTree) openScript(ctx context.Context, script string) error {
 	dir, base := path.Split(path.Clean(script))
 	if _, err := stagingRoot(dir); err != nil {
@@ -415,17 +418,28 @@ func (t *stagedTree) openScript(ctx context.Context, script string) error {
 	}
 	defer func() { _ = files.Close() }()
 	names := []string{base}
+	before := t.total
 	entries, _, err := files.List(".", MaxEntries)
 	if err != nil {
 		return fmt.Errorf("list the directory of the script: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name != base && e.Type == "file" && path.Ext(e.Name) == ".py" && isPlainName(e.Name) {
+		switch {
+		case e.Type != "file":
+			continue
+		case e.Name == base:
+		case path.Ext(e.Name) == ".py" && isPlainName(e.Name):
 			names = append(names, e.Name)
+		default:
+			continue
+		}
+		t.total += e.Size
+		if err := checkStaged(e.Name, e.Size, t.total, len(t.infos)+len(names)); err != nil {
+			return err
 		}
 	}
 	beside, err := files.ReadTree(ctx, dray.ReadTreeOptions{
-		Names: names, Limits: dray.TreeLimits{MaxFile: MaxFile, MaxTotal: MaxFiles},
+		Names: names, Limits: dray.TreeLimits{MaxFile: MaxFile, MaxTotal: max(1, MaxFiles-before)},
 	})
 	if err != nil {
 		return err

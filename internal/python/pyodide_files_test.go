@@ -128,10 +128,14 @@ func testFilesReadOnly(t *testing.T, h pythontest.Harness) {
 			"open('new', 'w').close()":             "new",
 			"open('a.txt', 'r+').truncate(1)":      "a.txt",
 			"import os\nos.rename('a.txt', 'b')\n": "b",
+			// what no run could make
+			"import os\nos.symlink('a.txt', 'link')": "link",
+			"open('A.txt', 'w').close()":             "A.txt",
+			"open('large', 'wb').truncate(33 << 20)": "large",
 		} {
 			req.Code = code
 			got := f.run(t, req)
-			fails(t, got.CommitErr, dray.CodeDenied, "EACCES", fmt.Sprintf("%q", name))
+			fails(t, got.CommitErr, dray.CodeDenied, "EACCES", name)
 			if !errors.Is(got.CommitErr, python.ErrReadOnly) {
 				t.Errorf("%s: %v is not ErrReadOnly", fs, got.CommitErr)
 			}
@@ -214,8 +218,8 @@ func testFilesRefused(t *testing.T, h pythontest.Harness) {
 	}
 }
 
-// What must not be written is refused by its real path too, if the working directory is a symlink, and
-// by the path of the symlink (SY-08).
+// What must not be written is refused by its real path too, if the working directory is a symlink,
+// and by the path of the symlink (SY-08).
 func testFilesSymlinkedDir(t *testing.T, h pythontest.Harness) {
 	f := newFilesTest(t, h, python.FSWrite)
 	f.put(t, "repo/.git/hooks/sample", "one")
@@ -239,7 +243,8 @@ func testFilesSymlinkedDir(t *testing.T, h pythontest.Harness) {
 		}
 	}
 	for dir, want := range map[string]string{"plain": "a.txt", "repo/.git/hooks": "sample"} {
-		if entries, err := os.ReadDir(f.path(dir)); err != nil || len(entries) != 1 || entries[0].Name() != want {
+		entries, err := os.ReadDir(f.path(dir))
+		if err != nil || len(entries) != 1 || entries[0].Name() != want {
 			t.Errorf("%s has %v; %v", dir, entries, err)
 		}
 	}
@@ -513,6 +518,22 @@ func testFilesScripts(t *testing.T, h pythontest.Harness) {
 			t.Errorf("%s: %s", missing, got.Describe())
 		}
 	}
+	// They count for the limits of the run: here 96 MiB and 40 MiB.
+	for i, size := range []int64{python.MaxFile, python.MaxFile, python.MaxFile} {
+		f.put(t, fmt.Sprint("large", i), "")
+		if err := os.Truncate(f.path(fmt.Sprint("large", i)), size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"one.py", "two.py"} {
+		err := errors.Join(os.WriteFile(filepath.Join(other, name), nil, 0o600),
+			os.Truncate(filepath.Join(other, name), 20<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := f.Execute(t.Context(), python.Request{File: script, Cwd: f.dir, State: python.Fresh}, *f.ws)
+	fails(t, err, dray.CodeLimitExceeded, "two.py", "134217728 in total")
 	open := f.ws.Open
 	f.ws.Open = func(ctx context.Context, dir string) (python.Directory, error) {
 		if dir != f.dir {
@@ -520,7 +541,7 @@ func testFilesScripts(t *testing.T, h pythontest.Harness) {
 		}
 		return open(ctx, dir)
 	}
-	_, err := f.Execute(t.Context(), python.Request{File: script, Cwd: f.dir, State: python.Fresh}, *f.ws)
+	_, err = f.Execute(t.Context(), python.Request{File: script, Cwd: f.dir, State: python.Fresh}, *f.ws)
 	fails(t, err, dray.CodeDenied, "host.roots")
 }
 

@@ -84,7 +84,7 @@ func globs(patterns []string) []*glob {
 
 // workspace returns where the code of a call finds its files. The files are those of the host
 // beneath host.roots, and what is never written there is refused (SY-08).
-func (c *pythonCall) workspace(transfer Transfer) python.Workspace {
+func (c *pythonCall) workspace(transfer Transfer, options PythonOptions) python.Workspace {
 	ws := python.Workspace{
 		Open: func(ctx context.Context, dir string) (python.Directory, error) {
 			files, err := c.Environment.Files(ctx, dir)
@@ -102,6 +102,11 @@ func (c *pythonCall) workspace(transfer Transfer) python.Workspace {
 	if transfer != nil {
 		ws.CheckChange = transfer.CheckHostChange
 	}
+	if options.RecordFiles != nil {
+		ws.BeforeCommit = func(ctx context.Context, planned []dray.FileChange) error {
+			return options.RecordFiles(ctx, c.Invocation.ID, planned)
+		}
+	}
 	return ws
 }
 
@@ -111,8 +116,8 @@ type rootedFiles interface {
 	OutsideRoots() error
 }
 
-// boundedByRoots returns files if they say that they are beneath host.roots. It fails with denied for
-// all others.
+// boundedByRoots returns files if they say that they are beneath host.roots. It fails with denied
+// for all others.
 func boundedByRoots(files dray.Files, dir string) (python.Directory, error) {
 	rooted, ok := files.(rootedFiles)
 	if !ok {

@@ -16,24 +16,6 @@ import (
 	"github.com/dray-dev/dray/internal/python"
 )
 
-// PythonOptions are what the tool python runs with.
-type PythonOptions struct {
-	// Disabled leaves the tool out.
-	Disabled bool
-	// Sessions runs the code. If it is nil, calls are refused.
-	Sessions *python.Sessions
-	// Runtime is that of sessions whose calls name none.
-	Runtime string
-	// CallTool runs a call of a tool for code of the parent call. Nil: code cannot call tools.
-	CallTool func(ctx context.Context, parent dray.Call, name string, input json.RawMessage,
-		may python.Permissions) (json.RawMessage, error)
-	// Prepare is what operation prepare may do.
-	Prepare python.PreparePolicy
-	// Wall is the timeout of runs that have none of their own, CPU the maximum processor time of each
-	// run. Zero is no limit.
-	Wall, CPU time.Duration
-}
-
 // pythonCall is a call of the tool python.
 type pythonCall struct {
 	dray.Call
@@ -119,31 +101,6 @@ func sessionEnvironmentID(call dray.Call, runtime string) string {
 		return string(dray.KindHost) + ":" + cmp.Or(call.Invocation.Workspace, call.Route.Workspace)
 	}
 	return container.ID
-}
-
-// runtime returns the runtime of the session that an input names.
-func (o PythonOptions) runtime(in pythonInput) string { return cmp.Or(in.Runtime, o.Runtime) }
-
-// needs returns what a call of a session needs of its environment: the runtime decides, whatever
-// the operation is. Pyodide runs on the host, and its code touches no directory there. The runtime
-// container prefers a container and refuses the host: the error names the runtime to use there
-// (PY-02, RT-03).
-func (o PythonOptions) needs(in pythonInput) dray.Needs {
-	if o.runtime(in) == python.RuntimePyodide {
-		return dray.Needs{Environment: dray.Requirement{
-			Kind: dray.RequireHost, Hint: fmt.Sprintf("the Python runtime %s runs on the host: remove the "+
-				"container from the call, its plan or the configuration; or set runtime to %s",
-				python.RuntimePyodide, python.RuntimeContainer),
-		}}
-	}
-	return dray.Needs{
-		Environment: dray.Requirement{Kind: dray.PreferContainer}, StartsProcess: true,
-		OnHost: dray.Errorf(dray.CodeUnsupported,
-			"the Python runtime %s needs a container, and the route of the call is the host",
-			python.RuntimeContainer).
-			WithHint("name a container, or a workspace with a devcontainer, or use the runtime %s; "+
-				"dray route explain python shows the rules", python.RuntimePyodide),
-	}
 }
 
 // checkSupport fails with unsupported for what the runtime of the session does not support.
@@ -259,7 +216,7 @@ func (c *pythonCall) request(spec dray.ProcessSpec, cpu time.Duration) python.Re
 func (r *Registry) execPython(ctx context.Context, c pythonCall, sink dray.Sink,
 ) (dray.Result, error) {
 	env := &sessionEnvironment{
-		Environment: c.Environment, call: &c, options: r.Python, files: c.workspace(r.Transfer),
+		Environment: c.Environment, call: &c, options: r.Python, files: c.workspace(r.Transfer, r.Python),
 	}
 	defer env.release()
 	call := c.Call

@@ -20,7 +20,7 @@ func TestPythonFilesBeneathRoots(t *testing.T) {
 	f := newFixture(t)
 	outside := realDir(t)
 	call := &pythonCall{Call: dray.Call{Environment: f.env}}
-	e := &sessionEnvironment{Environment: f.env, call: call, files: call.workspace(nil)}
+	e := &sessionEnvironment{Environment: f.env, call: call, files: call.workspace(nil, PythonOptions{})}
 	services := func(dir string) func(context.Context) (dray.Files, error) {
 		return e.request(dray.ProcessSpec{Dir: dir}).Services.Files
 	}
@@ -41,7 +41,7 @@ func TestPythonFilesBeneathRoots(t *testing.T) {
 		}
 	}
 	call.Environment = wrappedFiles{f.env}
-	_, err := call.workspace(nil).Open(t.Context(), f.folder)
+	_, err := call.workspace(nil, PythonOptions{}).Open(t.Context(), f.folder)
 	if e := dray.AsError(err); e == nil || e.Code != dray.CodeDenied || e.Hint == "" {
 		t.Errorf("files that do not say where they are: %v", err)
 	}

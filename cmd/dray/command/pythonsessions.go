@@ -42,6 +42,7 @@ func (d *daemon) pythonOptions(cfg *config.Config) tool.PythonOptions {
 	return tool.PythonOptions{
 		Disabled: p.Runtime == config.PythonDisabled, Sessions: d.python,
 		Runtime: string(p.Runtime), Wall: p.Wall, CPU: p.CPU, CallTool: d.callTool,
+		RecordFiles: d.audit.RecordSync,
 		Prepare: python.PreparePolicy{
 			SourceBuilds: p.Prepare.SourceBuilds, Index: p.Prepare.Index,
 		},
