@@ -35,9 +35,9 @@ var failureCodes = []string{
 	string(dray.CodeLimitExceeded), string(dray.CodeBadCwd), string(dray.CodeDenied),
 }
 
-// Codes of failures that only Python has. The first two are of errors of import dray that code did
-// not catch: a permission that the session lacks, and a function that the daemon does not offer. The
-// first is that of a read-only run that has changed files, too.
+// Codes of failures that only Python has. CodeAccess and CodeNoSystem are those of errors of import
+// dray that the code did not catch: a permission that the session lacks, and a function that the
+// daemon does not offer. CodeAccess is also that of a read-only run that has changed files.
 const (
 	CodeAccess             = "EACCES"
 	CodeNoSystem           = "ENOSYS"

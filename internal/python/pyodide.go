@@ -237,7 +237,7 @@ func (w *pyodideWorker) Execute(ctx context.Context, req Request, files Workspac
 ) {
 	run := &pyodideExecution{worker: w}
 	var received *changes
-	if w.permissions != nil && w.permissions.FS != FSNone {
+	if w.permissions != nil && fsPermits(w.permissions.FS, FSRead) {
 		var err error
 		if run.files, err = w.stage(ctx, req, files); err != nil {
 			return nil, err

@@ -207,6 +207,7 @@ func denies(call, want string) testCase {
 
 func testBroker(t *testing.T, h Harness) {
 	if h.Runtime.Capabilities().Broker {
+		h.Permissions = &python.Permissions{FS: python.FSNone}
 		table(brokerCases)(t, h)
 		return
 	}
