@@ -347,6 +347,9 @@ func testEnds(t *testing.T, h Harness) {
 			t.Errorf("got %s", got.Describe())
 		}
 		<-w.Done()
+		if exit, err := w.Exit(); err != nil || exit.Code != 5 || exit.Signal != 0 {
+			t.Errorf("the worker ended with %+v, %v, want the exit code 5", exit, err)
+		}
 	})
 	t.Run("second request", func(t *testing.T) {
 		w := h.Start(t, nil)
