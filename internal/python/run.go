@@ -355,7 +355,7 @@ func (r *Run) lostWorker(err error) (dray.Exit, error) {
 		r.crashed = true
 		return exit, dray.Errorf(dray.CodeAgentLost,
 			"the Python interpreter exited with %d while it ran code", exit.Code).
-			WithHint("use sys.exit, which keeps the session, and not os._exit; the next call starts a new one")
+			WithHint("use sys.exit, not os._exit, to keep a session; the next call starts a new one")
 	}
 }
 

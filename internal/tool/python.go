@@ -52,7 +52,7 @@ type pythonInput struct {
 	Requirements json.RawMessage            `json:"requirements"`
 	Python       json.RawMessage            `json:"python"`
 	Restart      *string                    `json:"restart"`
-	// Name is what tracebacks call the code.
+	// Name is the file name of the code in tracebacks.
 	Name string `json:"name"`
 	// named reports whether the input has a session.
 	named bool
@@ -227,9 +227,9 @@ func (r *Registry) pythonTool() *definition {
 func (o PythonOptions) runtime(in pythonInput) string { return cmp.Or(in.Runtime, o.Runtime) }
 
 // needs returns what a call of a session needs of its environment: the runtime decides, whatever
-// the operation is. Pyodide runs on the host, and its code touches no directory there. The runtime
-// container prefers a container and refuses the host: the error names the runtime to use there
-// (PY-02, RT-03).
+// the operation is. Pyodide always runs on the host, where the sessions bound what its code reads
+// and writes. The runtime container prefers a container and refuses the host: the error names the
+// runtime to use there (PY-02, RT-03).
 func (o PythonOptions) needs(in pythonInput) dray.Needs {
 	if o.runtime(in) == python.RuntimePyodide {
 		return dray.Needs{Environment: dray.Requirement{
