@@ -148,7 +148,7 @@ var importRules = []importRule{
 	},
 	{
 		from: "internal/python/assets", to: []string{"./..."},
-		except: []string{".", "internal/linux"},
+		except: []string{".", "internal/linux", "internal/python/pep508"},
 		why:    "dray python fetch and dray doctor use it without a daemon and its environments",
 	},
 	{

@@ -61,7 +61,7 @@
 //	internal/validate                     dray, internal/lexical
 //	internal/redact                       dray, internal/lexical
 //	internal/python                       dray, executor, internal/...; never internal/api, internal/call, internal/tool
-//	internal/python/assets                dray, internal/linux
+//	internal/python/assets                dray, internal/linux, internal/python/pep508
 //	internal/python/pep508                nothing of ours
 //	internal/transfer                     dray, executor/files/..., internal/lexical, pathmapper
 //	internal/admission                    dray, executor

@@ -24,7 +24,7 @@ const (
 
 // RequestsRejected is the body of the kind rejected (AU-09).
 type RequestsRejected struct {
-	Principal string    `json:"principal" doc:"who sent the requests; empty if nobody is known"`
+	Principal string    `json:"principal" doc:"who sent the requests; empty if unknown"`
 	Code      dray.Code `json:"code" doc:"the code of their responses; other beyond 64 principals and codes in a minute"`
 	Count     int64     `json:"count" doc:"number of requests"`
 	FirstAt   time.Time `json:"first_at" doc:"time of the first one"`

@@ -12,8 +12,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// updateTools makes the SDK's server have the tools that may run now. Clients with a session are
-// told that the list has changed.
+// updateTools registers the tools that may run now with the SDK's server, and removes the others.
+// The SDK then notifies clients with a session.
 func (s *Server) updateTools(ctx context.Context) {
 	active := s.cfg.Current().Tools.Active(ctx)
 	s.mu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/python/assets"
+	"github.com/dray-dev/dray/internal/python/pep508"
 )
 
 // packagesName is the index of the packages in the prepared folder, for source/packages.py.
@@ -59,10 +60,10 @@ func packageIndex(lock []byte) ([]byte, error) {
 func CheckPreload(names []string, there []assets.Wheel) error {
 	var have, lacking []string
 	for _, wheel := range there {
-		have = append(have, assets.NormalName(wheel.Name))
+		have = append(have, pep508.NormalizeName(wheel.Name))
 	}
 	for _, name := range names {
-		if !slices.Contains(have, assets.NormalName(name)) {
+		if !slices.Contains(have, pep508.NormalizeName(name)) {
 			lacking = append(lacking, name)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray/internal/python/pep508"
 )
 
 // lockFile is a pyodide-lock.json. Its packages are kept as text.
@@ -119,8 +121,10 @@ func (l *locks) add(merged *lockFile, from lockFile, there []string, source stri
 }
 
 func (l *locks) remove(name string) {
-	name = NormalName(name)
-	l.wheels = slices.DeleteFunc(l.wheels, func(w Wheel) bool { return NormalName(w.Name) == name })
+	name = pep508.NormalizeName(name)
+	l.wheels = slices.DeleteFunc(l.wheels, func(w Wheel) bool {
+		return pep508.NormalizeName(w.Name) == name
+	})
 }
 
 // check refuses an entry whose file is not one name in the folder.

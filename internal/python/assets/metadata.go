@@ -17,6 +17,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray/internal/python/pep508"
 )
 
 // maxMetadata bounds the metadata of a wheel in bytes, maxWheelMembers its files.
@@ -76,19 +78,12 @@ func (e *lockEntry) readMetadata(z *zip.Reader) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read METADATA: %w", err)
 	}
-	e.Name, e.Version = NormalName(head.Get("Name")), head.Get("Version")
+	e.Name, e.Version = pep508.NormalizeName(head.Get("Name")), head.Get("Version")
 	if e.Name == "" || e.Version == "" {
 		return errors.New("its METADATA has no name or no version")
 	}
 	e.Depends = dependsOf(head["Requires-Dist"])
 	return nil
-}
-
-var nameSeparators = regexp.MustCompile(`[-_.]+`)
-
-// NormalName returns the normalized name of a package: PyPA's "Name normalization".
-func NormalName(name string) string {
-	return strings.ToLower(nameSeparators.ReplaceAllString(strings.TrimSpace(name), "-"))
 }
 
 var requirementName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*`)
@@ -99,7 +94,7 @@ func dependsOf(requirements []string) []string {
 	all := map[string]bool{}
 	for _, r := range requirements {
 		if !strings.Contains(r, ";") {
-			all[NormalName(requirementName.FindString(r))] = true
+			all[pep508.NormalizeName(requirementName.FindString(r))] = true
 		}
 	}
 	return append([]string{}, slices.Sorted(maps.Keys(all))...)
