@@ -325,6 +325,25 @@ func TestMCPBridge(t *testing.T) {
 		strings.Repeat("x", 65<<20)+`"]}}}`, "-32600")
 	exchange(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"shell","arguments":{`+
 		`"command":"echo still here"}}}`, "still here")
+	// Each message that a client may wait for has a response with its id, if it has one.
+	exchange(`[{"jsonrpc":"2.0","id":5,"method":"ping"}]`, `"id":null`)
+	exchange(`5`, `"id":null`)
+	exchange(`{"jsonrpc":"2.0","id":6,"method":6}`, `"id":6`)
+	exchange(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":7}}`, `"id":7`)
+	exchange(`{"jsonrpc":"2.0","id":8,"method":"tools/call","params":[]}`, `"id":8`)
+	exchange(`{"jsonrpc":"2.0","id":9,"result":{}}`, "")
+	// What the daemon says by itself arrives too, in any order with the response.
+	disabled := d.dray(t.Context(), nil, "tools", "disable", "glob")
+	if disabled.code != 0 {
+		t.Fatalf("%+v", disabled)
+	}
+	exchange(`{"jsonrpc":"2.0","id":10,"method":"tools/list"}`, "")
+	for got := ""; !strings.Contains(got, "tools/list_changed") || !strings.Contains(got, `"id":10`); {
+		if !lines.Scan() {
+			t.Fatalf("the output ended after %.400s", got)
+		}
+		got += lines.Text()
+	}
 	_ = input.Close()
 	if lines.Scan() {
 		t.Errorf("more output: %s", lines.Text())

@@ -117,44 +117,79 @@ func readLine(in *bufio.Reader, limit int) (l line, err error) {
 type rpcMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
-	Params struct {
-		Name      string          `json:"name"`
-		URI       string          `json:"uri"`
-		RequestID json.RawMessage `json:"requestId"`
-		Meta      struct {
-			Version string `json:"io.modelcontextprotocol/protocolVersion"`
-		} `json:"_meta"`
-	} `json:"params"`
+	params rpcParams
+	batch  bool // it is several messages
+	// answered says that the client waits for a response: not to a notification or a response of
+	// its own, but also to what is no message at all.
+	answered bool
+}
+
+type rpcParams struct {
+	Name      string          `json:"name"`
+	URI       string          `json:"uri"`
+	RequestID json.RawMessage `json:"requestId"`
+	Meta      struct {
+		Version string `json:"io.modelcontextprotocol/protocolVersion"`
+	} `json:"_meta"`
+}
+
+// parseMessage fails only for what is not JSON. Members of wrong types are for the daemon to
+// refuse, in a response to the request with that id.
+func parseMessage(text []byte) (rpcMessage, error) {
+	var m rpcMessage
+	if !json.Valid(text) {
+		return m, errors.New("the message is not JSON")
+	}
+	if text[0] == '[' {
+		return rpcMessage{batch: true, answered: true}, nil
+	}
+	var members struct {
+		ID     json.RawMessage `json:"id"`
+		Method json.RawMessage `json:"method"`
+		Params json.RawMessage `json:"params"`
+		Result json.RawMessage `json:"result"`
+		Error  json.RawMessage `json:"error"`
+	}
+	_ = json.Unmarshal(text, &members)
+	_ = json.Unmarshal(members.Method, &m.Method)
+	_ = json.Unmarshal(members.Params, &m.params)
+	m.ID = members.ID
+	response := m.Method == "" && len(members.Result)+len(members.Error) > 0
+	m.answered = !response && (m.Method == "" || len(m.ID) > 0)
+	return m, nil
 }
 
 func (m *rpcMessage) isRequest() bool { return m.Method != "" && len(m.ID) > 0 }
 
 // handle passes a message on. Requests run concurrently; other messages keep their order.
 func (b *Bridge) handle(ctx context.Context, l line, requests, events *sync.WaitGroup) {
-	var m rpcMessage
-	switch {
-	case l.err != nil:
+	if l.err != nil {
 		b.fail(nil, codeRequest, fmt.Sprintf("%v: the maximum is %d bytes", l.err, b.MaxMessage))
 		return
-	case l.text[0] == '[': // several messages
-	case json.Unmarshal(l.text, &m) != nil:
-		b.fail(nil, codeParse, "the message is not JSON")
+	}
+	m, err := parseMessage(l.text)
+	if err != nil {
+		b.fail(nil, codeParse, err.Error())
 		return
 	}
-	if m.Method == "notifications/cancelled" && b.cancelRequest(m.Params.RequestID) {
+	if m.Method == "notifications/cancelled" && b.cancelRequest(m.params.RequestID) {
 		return
 	}
-	if !m.isRequest() {
+	switch {
+	case m.batch:
+		requests.Go(func() { b.post(ctx, l.text, m) })
+		return
+	case !m.isRequest():
 		b.post(ctx, l.text, m)
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	request, cancel := context.WithCancel(ctx)
 	b.mu.Lock()
 	b.pending[string(m.ID)] = cancel
 	b.mu.Unlock()
 	run := func() {
 		defer cancel()
-		b.post(ctx, l.text, m)
+		b.post(request, l.text, m)
 		b.mu.Lock()
 		delete(b.pending, string(m.ID))
 		b.mu.Unlock()
@@ -183,7 +218,7 @@ func (b *Bridge) cancelRequest(id json.RawMessage) bool {
 func (b *Bridge) post(ctx context.Context, text []byte, m rpcMessage) {
 	resp, err := b.send(ctx, http.MethodPost, text, m)
 	if err != nil {
-		if ctx.Err() == nil && m.isRequest() {
+		if ctx.Err() == nil && m.answered {
 			e := dray.AsError(err)
 			b.fail(m.ID, codeInternal, strings.TrimSuffix(e.Message+": "+e.Hint, ": "))
 		}
@@ -196,7 +231,7 @@ func (b *Bridge) post(ctx context.Context, text []byte, m rpcMessage) {
 		b.mu.Unlock()
 	}
 	err = b.copyMessages(resp, m.Method == "initialize")
-	if err != nil && ctx.Err() == nil && m.isRequest() {
+	if err != nil && ctx.Err() == nil && m.answered {
 		b.fail(m.ID, codeInternal, err.Error())
 	}
 }
@@ -214,10 +249,10 @@ func (b *Bridge) send(ctx context.Context, method string, text []byte, m rpcMess
 	b.mu.Lock()
 	session, version := b.session, b.version
 	b.mu.Unlock()
-	if v := m.Params.Meta.Version; v >= stateless {
+	if v := m.params.Meta.Version; v >= stateless {
 		h.Set(versionHeader, v)
 		h.Set("Mcp-Method", m.Method)
-		if name := m.Params.Name + m.Params.URI; name != "" {
+		if name := m.params.Name + m.params.URI; name != "" {
 			h.Set("Mcp-Name", name)
 		}
 		return b.Do(req)

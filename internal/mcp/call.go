@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,12 @@ func (o callOptions) request(name string, input json.RawMessage, h http.Header) 
 	}
 	// A relative directory is that of the workspace, or else of the client's own directory.
 	if base := h.Get(cwdHeader); base != "" && req.Workspace == "" && !path.IsAbs(req.Cwd) {
-		req.Cwd = path.Join(base, req.Cwd)
+		joined := base + "/" + req.Cwd
+		if slices.Contains(strings.Split(joined, "/"), "..") {
+			req.Cwd = joined // for the check of the request, which path.Join would evade
+		} else {
+			req.Cwd = path.Clean(joined)
+		}
 	}
 	return req
 }

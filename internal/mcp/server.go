@@ -19,8 +19,9 @@ import (
 const (
 	// stateless is the first revision without sessions.
 	stateless = "2026-07-28"
-	// maxSessions bounds the sessions of all clients together, and sessionIdle the time that one is
-	// kept without a request. A client whose session has ended is served without one.
+	// maxSessions bounds the sessions of all clients together: a new one ends one that is idle, of
+	// the principal with the most. sessionIdle is the time that one is kept without a request. A
+	// client whose session has ended is served without one.
 	maxSessions = 256
 	sessionIdle = 30 * time.Minute
 )
@@ -67,6 +68,7 @@ type Tools interface {
 type Server struct {
 	cfg      Config
 	sessions *signer
+	owners   owners
 	server   *sdk.Server
 	stateful http.Handler
 	single   http.Handler // of requests without a session
@@ -132,25 +134,46 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string)
 	switch {
 	case id == "" && r.Header.Get(versionHeader) >= stateless:
 		s.single.ServeHTTP(w, r)
-	case id == "" && s.isFull():
-		http.Error(w, "too many MCP sessions: close some, or repeat the request later",
-			http.StatusServiceUnavailable)
-	case s.sessions.isDeleted(id):
+	case id == "":
+		s.serveNew(w, r, principal)
+	case s.owners.isOthers(principal, id):
+		http.Error(w, "session not found", http.StatusNotFound) // as for one that there never was
+	case s.sessions.isDeleted(principal, id):
 		http.Error(w, "the session was deleted: initialize a new one", http.StatusNotFound)
-	case id != "" && s.sessions.signed(id) && !s.has(id):
-		s.serveEnded(w, r)
+	case s.sessions.signed(id) && s.session(id) == nil:
+		s.serveEnded(w, r, principal)
+	case r.Method == http.MethodDelete:
+		defer s.sessions.delete(principal, id)
+		s.stateful.ServeHTTP(w, r)
 	default:
-		if r.Method == http.MethodDelete {
-			defer s.sessions.delete(id)
+		if r.Method == http.MethodPost { // a GET is open as long as the session
+			defer s.owners.use(id)()
 		}
 		s.stateful.ServeHTTP(w, r)
 	}
 }
 
+// serveNew serves a request without a session, which may make one.
+func (s *Server) serveNew(w http.ResponseWriter, r *http.Request, principal string) {
+	idle, ok := s.owners.reserve(func(id string) bool { return s.session(id) != nil })
+	if !ok {
+		http.Error(w, "too many MCP sessions, and all have requests: close some, or repeat the request "+
+			"later", http.StatusServiceUnavailable)
+		return
+	}
+	if session := s.session(idle); session != nil {
+		// The client finds out by its next request. One that it has just made would delay Close.
+		go session.Close()
+	}
+	made := &sessionWriter{ResponseWriter: w, owners: &s.owners, principal: principal}
+	defer s.owners.release()
+	s.stateful.ServeHTTP(made, r)
+}
+
 // serveEnded serves a request of a session that has ended. It has no events for the client.
-func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request, principal string) {
 	if r.Method == http.MethodDelete {
-		s.sessions.delete(r.Header.Get(sessionHeader))
+		s.sessions.delete(principal, r.Header.Get(sessionHeader))
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -164,21 +187,17 @@ func (s *Server) Close() {
 	}
 }
 
-func (s *Server) isFull() bool {
-	n := 0
-	for range s.server.Sessions() {
-		n++
+// session returns the session with an id, or nil.
+func (s *Server) session(id string) *sdk.ServerSession {
+	if id == "" {
+		return nil
 	}
-	return n >= maxSessions
-}
-
-func (s *Server) has(id string) bool {
 	for session := range s.server.Sessions() {
 		if session.ID() == id {
-			return true
+			return session
 		}
 	}
-	return false
+	return nil
 }
 
 // The headers with the defaults of all calls of a client. A URL can state them too: workspace, cwd

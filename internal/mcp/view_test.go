@@ -65,9 +65,9 @@ func TestSessionIDs(t *testing.T) {
 		t.Errorf("signed: %v %v", s.signed(id), other.signed(id))
 	}
 	for range maxDeleted + 10 {
-		s.delete(s.newID())
+		s.delete("a", s.newID())
 	}
-	if s.delete(id); !s.isDeleted(id) || len(s.deleted) != maxDeleted {
+	if s.delete("a", id); !s.isDeleted("a", id) || s.isDeleted("b", id) || len(s.deleted) != maxDeleted {
 		t.Errorf("%d deleted ids", len(s.deleted))
 	}
 }
