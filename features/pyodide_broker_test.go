@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -190,5 +191,45 @@ func TestPyodide_CallToolEnds(t *testing.T) {
 	if fetch := a.at("/metadata/fetches/0"); fmt.Sprint(fetch) !=
 		"map[error:EACCES host:localhost method:GET]" {
 		t.Errorf("recorded %v: %s", fetch, a.raw)
+	}
+}
+
+// Calls of tools change no more than the run may itself: nothing in a read-only run (PY-18), and no
+// file that programs on the host execute, however its name is written (SY-08).
+func TestPyodide_CallToolWrites(t *testing.T) {
+	d, folder := startBroker(t)
+	writeFiles(t, folder, map[string]string{".git/hooks/x": "old"})
+	if err := os.Symlink(".git", filepath.Join(folder, "link")); err != nil {
+		t.Fatal(err)
+	}
+	denied := []any{"EACCES", "denied"}
+	for _, tt := range []struct {
+		path     string
+		readOnly bool
+		want     any
+	}{
+		{"new.txt", true, denied},
+		{"new.txt", false, "created"},
+		{".envrc", false, denied},
+		{"sub/.ENVRC", false, denied},
+		{".git/hooks/x", false, denied},
+		{"link/hooks/y", false, denied},
+	} {
+		code := caughtCall(fmt.Sprintf("dray.call_tool('write_file', {'path': %q, 'content': '1'})['action']",
+			tt.path))
+		a := d.brokerCall(t, folder, "s", code, map[string]any{"read_only": tt.readOnly})
+		if got := a.at("/output/value"); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s, read_only %v: got %v, want %v: %s", tt.path, tt.readOnly, got, tt.want, a.raw)
+		}
+	}
+	a := d.brokerCall(t, folder, "s", caughtCall("dray.call_tool('exec', {'argv': ['true']})"),
+		map[string]any{"read_only": true})
+	if got := a.at("/output/value"); !reflect.DeepEqual(got, any(denied)) {
+		t.Errorf("exec in a read-only run: %s", a.raw)
+	}
+	a = d.brokerCall(t, folder, "s", "dray.call_tool('read_file', {'path': 'a.txt'})['content']",
+		map[string]any{"read_only": true})
+	if got := a.at("/output/value"); got != "text" {
+		t.Errorf("read_file in a read-only run: %s", a.raw)
 	}
 }

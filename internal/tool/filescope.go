@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,28 @@ type fileScope struct {
 	locks   *fileLocks
 	// checkWrite returns why a file may not be written; nil allows all that Files does.
 	checkWrite func(path string) error
+}
+
+// writeCheck returns checkWrite of a scope.
+func (r *Registry) writeCheck(ctx context.Context, kind dray.EnvironmentKind) func(string) error {
+	host, code := kind == dray.KindHost, madeByCode(ctx)
+	if r.Transfer == nil || !host && !code {
+		return nil
+	}
+	return func(file string) error {
+		if host {
+			if err := r.Transfer.CheckHostWrite(file); err != nil {
+				return err
+			}
+		}
+		if !code {
+			return nil
+		}
+		if dir, err := filepath.EvalSymlinks(path.Dir(file)); host && err == nil {
+			file = path.Join(dir, path.Base(file))
+		}
+		return r.Transfer.CheckHostChange(file, false)
+	}
 }
 
 // lockForWrite locates a file and blocks until no other call changes it, or ctx ends. A file that

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -173,13 +172,7 @@ func (e *sessionEnvironment) request(spec dray.ProcessSpec) python.Request {
 	req.Services.Files = func(ctx context.Context) (dray.Files, error) {
 		return e.files.Open(ctx, req.Cwd) // host.roots bounds what dray.read_text_file reads too
 	}
-	if callTool := e.options.CallTool; callTool != nil {
-		req.Services.CallTool = func(ctx context.Context, name string, input json.RawMessage,
-			may python.Permissions,
-		) (json.RawMessage, error) {
-			return callTool(ctx, e.call.Call, name, input, may)
-		}
-	}
+	req.Services.CallTool = e.toolCaller()
 	return req
 }
 

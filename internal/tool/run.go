@@ -263,10 +263,7 @@ func (r *Registry) withFiles(
 	var res dray.Result
 	at := fileScope{
 		files: files, root: root, dir: call.WorkDir, kind: env.Kind, changes: &res.Metadata.Changes,
-		rewrite: call.NewTextFilter, locks: &locks,
-	}
-	if env.Kind == dray.KindHost && r.Transfer != nil {
-		at.checkWrite = r.Transfer.CheckHostWrite
+		rewrite: call.NewTextFilter, locks: &locks, checkWrite: r.writeCheck(ctx, env.Kind),
 	}
 	out, err := work(at)
 	if err != nil {

@@ -86,8 +86,9 @@ func checkNested(t *dray.Tool, may python.Permissions) error {
 			WithHint("run the code itself, or make the call from outside")
 	case may.FS != need && may.FS != python.FSWrite:
 		return dray.Errorf(dray.CodeDenied,
-			"the tool %s needs the permission fs %s, and this session has fs %s", t.Name, need, may.FS).
-			WithHint("set python.permissions.fs in the configuration")
+			"the tool %s needs the permission fs %s, and this run has fs %s", t.Name, need, may.FS).
+			WithHint("set python.permissions.fs in the configuration; a run with read_only has fs read " +
+				"at most")
 	case (caps.Network || caps.Unsafe) && len(may.Network) == 0:
 		return dray.Errorf(dray.CodeDenied,
 			"the tool %s may use the network, and this session has no host in its permissions", t.Name).
