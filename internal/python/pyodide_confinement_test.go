@@ -30,19 +30,25 @@ func findBwrap(t testing.TB) string {
 // withAndWithoutBwrap runs a test with both.
 func withAndWithoutBwrap(t *testing.T, test func(t *testing.T, cfg python.PyodideConfig)) {
 	t.Helper()
-	t.Run("in bubblewrap", func(t *testing.T) {
-		cfg := newPyodideConfig(t)
-		c, err := python.NewConfinement(t.Context(), cfg.Start, cfg.Bwrap, denoOf(t, cfg))
-		if err != nil || c.Bwrap == "" {
-			t.Fatalf("bubblewrap does not work: %s, %v", c.Reason, err)
-		}
-		test(t, cfg)
-	})
-	t.Run("without bubblewrap", func(t *testing.T) {
-		cfg := newPyodideConfig(t)
-		cfg.Bwrap = ""
-		test(t, cfg)
-	})
+	t.Run("in bubblewrap", func(t *testing.T) { inBwrap(t, test) })
+	t.Run("without bubblewrap", func(t *testing.T) { withoutBwrap(t, test) })
+}
+
+func inBwrap(t *testing.T, test func(t *testing.T, cfg python.PyodideConfig)) {
+	t.Helper()
+	cfg := newPyodideConfig(t)
+	c, err := python.NewConfinement(t.Context(), cfg.Start, cfg.Bwrap, denoOf(t, cfg))
+	if err != nil || c.Bwrap == "" {
+		t.Fatalf("bubblewrap does not work: %s, %v", c.Reason, err)
+	}
+	test(t, cfg)
+}
+
+func withoutBwrap(t *testing.T, test func(t *testing.T, cfg python.PyodideConfig)) {
+	t.Helper()
+	cfg := newPyodideConfig(t)
+	cfg.Bwrap = ""
+	test(t, cfg)
 }
 
 func denoOf(t *testing.T, cfg python.PyodideConfig) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dray-dev/dray/internal/python"
 	"github.com/dray-dev/dray/internal/python/pythontest"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // escape is an attempt to reach something outside of the session (PY-09). In js, which is the body
@@ -206,7 +207,11 @@ func script(body string) string {
 // TestPyodideEscapesUnlocked shows what Deno's permissions deny without lock-down (PY-09). A
 // ReferenceError would prove nothing.
 func TestPyodideEscapesUnlocked(t *testing.T) {
-	withAndWithoutBwrap(t, testEscapesUnlocked)
+	if soakreport.Enabled() {
+		withAndWithoutBwrap(t, testEscapesUnlocked)
+		return
+	}
+	withoutBwrap(t, testEscapesUnlocked) // so that nothing but Deno denies
 }
 
 func testEscapesUnlocked(t *testing.T, cfg python.PyodideConfig) {
@@ -245,7 +250,11 @@ func testEscapesUnlocked(t *testing.T, cfg python.PyodideConfig) {
 
 // TestPyodideEscapes runs the same attempts with lock-down, by every route to JavaScript (PY-09).
 func TestPyodideEscapes(t *testing.T) {
-	withAndWithoutBwrap(t, testEscapes)
+	if soakreport.Enabled() {
+		withAndWithoutBwrap(t, testEscapes)
+		return
+	}
+	inBwrap(t, testEscapes) // as sessions run
 }
 
 func testEscapes(t *testing.T, cfg python.PyodideConfig) {
