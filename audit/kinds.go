@@ -69,7 +69,7 @@ func Kinds() []Kind {
 			"400 to 499, and 503. One event counts those of a principal and a code in a minute; it is "+
 			"recorded at the end of the minute, or when the daemon stops. A crash loses the counts of "+
 			"the last minute.", func() Body { return new(RequestsRejected) }),
-		newKind("A sync of a call is about to change files of the sandbox root, before the first of "+
+		newKind("A sync or the code of a call is about to change files of the host, before the first of "+
 			"them is changed. If the daemon is killed then, the next start finds here which were.",
 			func() Body { return new(SyncPlanned) }),
 		newKind("The log can be written again after calls ran without committed records, with "+

@@ -1,6 +1,6 @@
 Feature: An agent runs Python without a container
-  Sessions of the runtime pyodide run on the host, also in a workspace with a devcontainer. They start no container and need no host.roots, because their
-  code touches no directory of the host.
+  Sessions of the runtime pyodide run on the host, also in a workspace with a devcontainer. They start no container. Without the permission fs they need no
+  host.roots, because their code touches no directory of the host.
 
   Background:
     Given the call request includes {"workspace": "{workspace}"}

@@ -21,6 +21,9 @@ type PythonOptions struct {
 	Sessions *python.Sessions
 	// Runtime is that of sessions whose calls name none.
 	Runtime string
+	// Permissions are those of sessions whose first call asks for none, and the most that a call may
+	// ask for.
+	Permissions python.Permissions
 	// CallTool runs a call of a tool for code of the parent call. Nil: code cannot call tools.
 	CallTool func(ctx context.Context, parent dray.Call, name string, input json.RawMessage,
 		may python.Permissions) (json.RawMessage, error)
@@ -206,7 +209,7 @@ func (r *Registry) pythonTool() *definition {
 		about:   r.Python.describeRuntimes(),
 	}
 	d.NeedsOf = func(input json.RawMessage) dray.Needs {
-		var in pythonInput
+		in := pythonInput{Operation: opExec}
 		if len(input) > 0 {
 			in, _ = decodePython(input) // it is valid
 		}
@@ -227,12 +230,12 @@ func (r *Registry) pythonTool() *definition {
 func (o PythonOptions) runtime(in pythonInput) string { return cmp.Or(in.Runtime, o.Runtime) }
 
 // needs returns what a call of a session needs of its environment: the runtime decides, whatever
-// the operation is. Pyodide always runs on the host, where the sessions bound what its code reads
-// and writes. The runtime container prefers a container and refuses the host: the error names the
+// the operation is. Pyodide runs on the host, and its code touches a directory there only if it may
+// read files. The runtime container prefers a container and refuses the host: the error names the
 // runtime to use there (PY-02, RT-03).
 func (o PythonOptions) needs(in pythonInput) dray.Needs {
 	if o.runtime(in) == python.RuntimePyodide {
-		return dray.Needs{Environment: dray.Requirement{
+		return dray.Needs{StartsProcess: o.opensDirectory(in), Environment: dray.Requirement{
 			Kind: dray.RequireHost, Hint: fmt.Sprintf("the Python runtime %s runs on the host: remove the "+
 				"container from the call, its plan or the configuration; or set runtime to %s",
 				python.RuntimePyodide, python.RuntimeContainer),
@@ -246,4 +249,12 @@ func (o PythonOptions) needs(in pythonInput) dray.Needs {
 			WithHint("name a container, or a workspace with a devcontainer, or use the runtime %s; "+
 				"dray route explain python shows the rules", python.RuntimePyodide),
 	}
+}
+
+// opensDirectory reports whether a call of the runtime pyodide reads its working directory, which
+// must then be beneath host.roots. A call that names no permissions counts as one with those of the
+// configuration, although its session may have fewer.
+func (o PythonOptions) opensDirectory(in pythonInput) bool {
+	may, err := o.Permissions.Narrow(in.Permissions)
+	return err == nil && in.Operation == opExec && may.FS != python.FSNone
 }

@@ -186,25 +186,36 @@ func TestPythonDescribesRuntimes(t *testing.T) {
 }
 
 // The runtime decides where a call runs, whatever its operation is. Pyodide runs on the host, and
-// its code needs no directory there; the runtime container refuses the host (PY-02, RT-03).
+// its code needs a directory there only if it may read files; the runtime container refuses the
+// host (PY-02, RT-03).
 func TestPythonNeeds(t *testing.T) {
 	for _, tt := range []struct {
-		configured, input string
-		kind              dray.RequirementKind
-		starts, refused   bool
+		configured, fs, input string
+		kind                  dray.RequirementKind
+		starts, refused       bool
 	}{
-		{"container", ``, dray.PreferContainer, true, true},
-		{"container", `{"code":"1"}`, dray.PreferContainer, true, true},
-		{"container", `{"operation":"status"}`, dray.PreferContainer, true, true},
-		{"container", `{"code":"1","runtime":"pyodide"}`, dray.RequireHost, false, false},
-		{"container", `{"operation":"reset","runtime":"pyodide"}`, dray.RequireHost, false, false},
-		{"container", `{"operation":"status","runtime":"pyodide"}`, dray.RequireHost, false, false},
-		{"pyodide", ``, dray.RequireHost, false, false},
-		{"pyodide", `{"code":"1"}`, dray.RequireHost, false, false},
-		{"pyodide", `{"operation":"interrupt"}`, dray.RequireHost, false, false},
-		{"pyodide", `{"code":"1","runtime":"container"}`, dray.PreferContainer, true, true},
+		{"container", "", ``, dray.PreferContainer, true, true},
+		{"container", "", `{"code":"1"}`, dray.PreferContainer, true, true},
+		{"container", "", `{"operation":"status"}`, dray.PreferContainer, true, true},
+		{"container", "", `{"code":"1","runtime":"pyodide"}`, dray.RequireHost, false, false},
+		{"container", "", `{"operation":"reset","runtime":"pyodide"}`, dray.RequireHost, false, false},
+		{"container", "", `{"operation":"status","runtime":"pyodide"}`, dray.RequireHost, false, false},
+		{"pyodide", "", ``, dray.RequireHost, false, false},
+		{"pyodide", "", `{"code":"1"}`, dray.RequireHost, false, false},
+		{"pyodide", "", `{"operation":"interrupt"}`, dray.RequireHost, false, false},
+		{"pyodide", "", `{"code":"1","runtime":"container"}`, dray.PreferContainer, true, true},
+		{"pyodide", "write", ``, dray.RequireHost, true, false},
+		{"pyodide", "write", `{"code":"1"}`, dray.RequireHost, true, false},
+		{"pyodide", "read", `{"code":"1"}`, dray.RequireHost, true, false},
+		{"pyodide", "none", `{"code":"1"}`, dray.RequireHost, false, false},
+		{"pyodide", "write", `{"code":"1","permissions":{"fs":"none"}}`, dray.RequireHost, false, false},
+		{"pyodide", "write", `{"code":"1","permissions":{"fs":"read"}}`, dray.RequireHost, true, false},
+		{"pyodide", "none", `{"code":"1","permissions":{"fs":"read"}}`, dray.RequireHost, false, false},
+		{"pyodide", "write", `{"operation":"reset"}`, dray.RequireHost, false, false},
 	} {
-		r, err := NewRegistry(Options{Python: PythonOptions{Runtime: tt.configured}})
+		r, err := NewRegistry(Options{Python: PythonOptions{
+			Runtime: tt.configured, Permissions: python.Permissions{FS: tt.fs},
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,11 +29,14 @@ func openPython(cfg *config.Config, pool *process.Pool, log *zap.Logger) (*pytho
 		Idle: p.Idle, Queue: p.Queue, QueueWait: p.QueueWait,
 		// config checks the sum of the budgets
 		Memory: p.Memory, RetireAbove: p.Memory,
-		Permissions: python.Permissions{
-			FS: p.Permissions.FS, Network: p.Permissions.Network, Env: p.Permissions.Env,
-		},
-		StateFile: cfg.State.PythonSessions(), Log: log,
+		Permissions: pythonPermissions(cfg),
+		StateFile:   cfg.State.PythonSessions(), Log: log,
 	})
+}
+
+func pythonPermissions(cfg *config.Config) python.Permissions {
+	p := cfg.Python.Permissions
+	return python.Permissions{FS: p.FS, Network: p.Network, Env: p.Env}
 }
 
 // pythonOptions are the parameters of the tool python.
@@ -42,7 +45,7 @@ func (d *daemon) pythonOptions(cfg *config.Config) tool.PythonOptions {
 	return tool.PythonOptions{
 		Disabled: p.Runtime == config.PythonDisabled, Sessions: d.python,
 		Runtime: string(p.Runtime), Wall: p.Wall, CPU: p.CPU, CallTool: d.callTool,
-		RecordFiles: d.audit.RecordSync,
+		RecordFiles: d.audit.RecordSync, Permissions: pythonPermissions(cfg),
 		Prepare: python.PreparePolicy{
 			SourceBuilds: p.Prepare.SourceBuilds, Index: p.Prepare.Index,
 		},
