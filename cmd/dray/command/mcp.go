@@ -17,7 +17,7 @@ const maxMCPMessage = 64 << 20
 func newMCP(a *app) *cobra.Command {
 	var workspace, container string
 	cmd := &cobra.Command{
-		Use:   "mcp",
+		Use:   "mcp [flags]",
 		Short: "Connect an MCP client on stdin and stdout to the daemon",
 		Long: `mcp speaks the Model Context Protocol on stdin and stdout, for clients that start their
 servers as commands. It passes the messages on to the daemon, which it starts if it is

@@ -218,8 +218,8 @@ func (c mcpClient) writeTo(file string, argv []string) error {
 // replaceFile writes a file as a whole. A symlink stays, and an existing file keeps its mode.
 func replaceFile(file string, data []byte) error {
 	mode := fs.FileMode(0o600)
-	if real, err := filepath.EvalSymlinks(file); err == nil {
-		file = real
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target
 		if info, err := os.Stat(file); err == nil {
 			mode = info.Mode().Perm()
 		}
