@@ -10,7 +10,6 @@ import (
 	"path"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/dray-dev/dray"
@@ -246,7 +245,7 @@ func (b *broker) readTextFile(ctx context.Context, name string) ([]byte, error) 
 		return nil, deniedError("read files", "fs")
 	}
 	if b.services.Files == nil {
-		return nil, notWired("read_text_file")
+		return nil, notAvailable("read_text_file")
 	}
 	below, err := b.beneath(name)
 	if err != nil {
@@ -319,7 +318,7 @@ func (b *broker) fetch(ctx context.Context, call fetchCall) (*fetchResponse, err
 		return nil, deniedError("send requests", "network")
 	}
 	if b.fetcher == nil {
-		return nil, notWired("fetch")
+		return nil, notAvailable("fetch")
 	}
 	hosts, err := parseHosts(b.permissions.Network)
 	if err != nil {
@@ -348,7 +347,7 @@ func (b *broker) recorded() (fetches []dray.Fetch, omitted int) {
 
 func (b *broker) callTool(ctx context.Context, call toolCall) (json.RawMessage, error) {
 	if b.services.CallTool == nil {
-		return nil, notWired("call_tool")
+		return nil, notAvailable("call_tool")
 	}
 	input := call.Input
 	if len(input) == 0 {
@@ -404,7 +403,7 @@ func deniedError(what, key string) error {
 			"the first call of the session if that names them", key))
 }
 
-func notWired(function string) error {
+func notAvailable(function string) error {
 	return withErrno("ENOSYS", dray.Errorf(dray.CodeUnsupported,
 		"dray.%s is not available in this session", function).
 		WithHint("call the tool from outside of the session"))
@@ -470,9 +469,3 @@ func (h heldStdin) Write(p []byte) (written int, err error) {
 	}
 	return written, err
 }
-
-// fetchTimeout bounds a request that names no timeout of its own, maxFetchTimeout each.
-const (
-	fetchTimeout    = 30 * time.Second
-	maxFetchTimeout = time.Hour
-)

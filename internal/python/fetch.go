@@ -20,8 +20,10 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The limits of a request.
+// The limits of a request. fetchTimeout is the default of its timeout, maxFetchTimeout the maximum.
 const (
+	fetchTimeout       = 30 * time.Second
+	maxFetchTimeout    = time.Hour
 	maxRedirects       = 5
 	maxURL             = 8 << 10  // bytes
 	maxRequestHeaders  = 64       // number
@@ -52,8 +54,7 @@ type fetcher struct {
 }
 
 // newFetcher returns a fetcher that connects to addresses that allow accepts; nil is isPublic.
-// allow gets the address that is dialed, so a name with several addresses, or with others at the
-// next look, gains nothing.
+// allow gets the address that is dialed, whatever a name resolved to before.
 func newFetcher(allow func(netip.Addr) bool) *fetcher {
 	if allow == nil {
 		allow = isPublic

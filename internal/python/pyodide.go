@@ -58,7 +58,7 @@ type PyodideConfig struct {
 type Pyodide struct {
 	cfg         PyodideConfig
 	snapshot    snapshotFolder
-	confinement confinement
+	confinement confinementCache
 }
 
 // NewPyodide returns the runtime. It starts nothing.

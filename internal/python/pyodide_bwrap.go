@@ -40,10 +40,10 @@ const (
 	bwrapWork = "/dray" // the working directory
 )
 
-// NewConfinement tests whether Deno runs in bubblewrap here: with the namespaces, mounts and
-// restrictions of a worker, and in all else without one. bwrap is the absolute path of bubblewrap,
-// empty if it is not installed. start starts a process ([process.Pool.Start]). It fails only if ctx
-// ends.
+// NewConfinement tests whether Deno runs in bubblewrap here. It runs `deno --version` with the
+// namespaces, capabilities and root directory of a worker. bwrap is the absolute path of
+// bubblewrap, empty if it is not installed. start starts a process ([process.Pool.Start]).
+// NewConfinement fails only if ctx ends.
 func NewConfinement(ctx context.Context, start startFunc, bwrap, deno string,
 ) (Confinement, error) {
 	if bwrap == "" {
@@ -161,15 +161,15 @@ func output(ctx context.Context, start startFunc, spec process.Spec) (string, er
 	return stdout.String(), nil
 }
 
-// confinement tests bubblewrap once for each Deno.
-type confinement struct {
+// confinementCache tests bubblewrap once for each Deno.
+type confinementCache struct {
 	mu     sync.Mutex
-	deno   string // for which known holds
+	deno   string // that was tested with the result known
 	known  Confinement
 	tested bool
 }
 
-func (c *confinement) of(ctx context.Context, cfg *PyodideConfig, found assets.Assets,
+func (c *confinementCache) get(ctx context.Context, cfg *PyodideConfig, found assets.Assets,
 ) (Confinement, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,8 +194,8 @@ func (c *confinement) of(ctx context.Context, cfg *PyodideConfig, found assets.A
 	return known, nil
 }
 
-// confined returns the pid of Deno in bubblewrap, whose pid is given. It fails unless Deno has
-// namespaces of its own, no capability, and then the limits of spec.
+// confined returns the pid of the Deno process in the process bwrap, and sets the limits of spec
+// for it. It fails unless Deno has namespaces of its own and no capability.
 func confined(bwrap int, spec process.Spec) (int, error) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", bwrap, bwrap))
 	if err != nil {

@@ -44,7 +44,7 @@ type workDir struct {
 // and an empty file of interrupts. In bubblewrap Deno has mounts of the same names instead.
 func (p *Pyodide) newWorkDir(ctx context.Context, found assets.Assets, program string,
 ) (*workDir, error) {
-	confinement, err := p.confinement.of(ctx, &p.cfg, found)
+	confinement, err := p.confinement.get(ctx, &p.cfg, found)
 	if err != nil {
 		return nil, err
 	}

@@ -412,7 +412,7 @@ func (op *renameOp) isAt(r resolver, dir int) (bool, error) {
 }
 
 // isForeign reports whether what was just renamed back was written by another process while it was
-// at the destination. The time tells: a failing disk changes the content and not the time.
+// at the destination. A write changes the time, a failing disk only the content.
 func (op *renameOp) isForeign(r resolver) bool {
 	var now unix.Stat_t
 	if err := r.stat(op.from, op.base, &now); err != nil || !isSame(&now, &op.renamed) {

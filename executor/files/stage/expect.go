@@ -83,7 +83,7 @@ func conflictOf(name string, err error) error {
 	return err
 }
 
-// setExpectations validates the options Remove and Expect and takes them over.
+// setExpectations validates the options Remove and Expect and sets expected and removed.
 func (t *transaction) setExpectations() error {
 	if t.how.Expect == nil && len(t.how.Remove) == 0 {
 		return nil

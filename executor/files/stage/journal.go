@@ -413,8 +413,9 @@ func (t *transaction) resumeItem(ctx context.Context, it *item) error {
 	return t.giveBack(ctx, it, dir, &now)
 }
 
-// giveBack checks what an interrupted commit replaced by an item, in case that it died before it
-// did. It exchanges both again if that was not expected, unless the destination was changed since.
+// giveBack compares what an interrupted commit replaced by an item: the commit may have ended
+// before it compared that. If it was not expected, giveBack exchanges both
+// again, unless the destination was changed since.
 func (t *transaction) giveBack(ctx context.Context, it *item, dir int, was *fileState) error {
 	want := t.expected[it.name]
 	if want.kind == absent || was.kind == absent {
