@@ -314,6 +314,7 @@ func programSettings() []referenceCase {
 			{
 				name: "large output",
 				argv: sh("head -c 6000000 /dev/zero | tr '\\0' 'x'; head -c 3000000 /dev/zero >&2"), long: bytes.Repeat([]byte("x"), 6000000),
+				longErr: make([]byte, 3000000),
 			},
 			{name: "no newline at the end", argv: []string{"printf", "a\\nb"}},
 			{name: "half a character", argv: []string{"printf", `\303`}},

@@ -75,8 +75,9 @@ type example struct {
 	// env has variables K=V that are added to the environment.
 	env   []string
 	stdin []byte
-	// long is a long stdout, byte for byte; the reference may lose its end (row lost-end).
-	long []byte
+	// long and longErr are a long stdout and stderr, byte for byte; the reference may lose the end of
+	// them (row lost-end).
+	long, longErr []byte
 	// then is a command that runs afterwards, whose output is compared.
 	then []string
 	// folder is used instead of the workspace, relative to root.
@@ -193,6 +194,9 @@ func (p *referenceEnv) run(t *testing.T, d *daemon, e example, seen *rows) {
 	if e.long != nil {
 		want.stdout = completed(t, got.stdout, want.stdout, e.long)
 	}
+	if e.longErr != nil {
+		want.stderr = completed(t, got.stderr, want.stderr, e.longErr)
+	}
 	if e.row == "" {
 		p.compareRuns(t, got, want)
 		return
@@ -202,12 +206,12 @@ func (p *referenceEnv) run(t *testing.T, d *daemon, e example, seen *rows) {
 	e.dray.check(t, "dray", got)
 }
 
-// completed compares our stdout with the printed text. If the reference lost the end of it, a
+// completed compares our output with the printed text. If the reference lost the end of it, a
 // prefix counts as complete.
 func completed(t *testing.T, got, want, printed []byte) []byte {
 	t.Helper()
 	if !bytes.Equal(got, printed) {
-		t.Errorf("stdout of %d bytes is not the %d bytes that were printed", len(got), len(printed))
+		t.Errorf("output of %d bytes is not the %d bytes that were printed", len(got), len(printed))
 	}
 	if len(want) > 0 && bytes.HasPrefix(printed, want) {
 		return got
