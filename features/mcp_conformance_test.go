@@ -17,18 +17,19 @@ import (
 	"testing"
 )
 
-// The suite of the protocol's maintainers finds nothing in either revision (MC-02). Its fixtures are
-// in no other build. The suite sends no token, so a proxy adds it.
+// The suite of the protocol's maintainers finds nothing in either revision (MC-02). Its fixtures
+// are in no other build. The suite sends no token, so a proxy adds it.
 func TestMCPConformance(t *testing.T) {
 	tools := os.Getenv("DRAY_TEST_MCP")
 	if tools == "" {
 		tools, _ = filepath.Abs("../.tools/mcp")
 	}
-	node, err := filepath.Glob(filepath.Join(tools, "node_modules/node-linux-*/bin/node"))
+	node, err := filepath.Glob(filepath.Join(tools, "node_modules", "node-linux-*", "bin", "node"))
 	if err != nil || len(node) != 1 {
 		t.Fatalf("the conformance suite is missing: run scripts/setup mcp (%v)", err)
 	}
-	suite := filepath.Join(tools, "node_modules/@modelcontextprotocol/conformance/dist/index.js")
+	suite := filepath.Join(tools, "node_modules", "@modelcontextprotocol", "conformance", "dist",
+		"index.js")
 	endpoint := serveFixtures(t)
 	for _, revision := range revisions {
 		t.Run(revision, func(t *testing.T) {
@@ -122,7 +123,7 @@ func serveFixtures(t *testing.T) string {
 func failedScenarios(t *testing.T, dir string) (failed map[string]string, checks int) {
 	t.Helper()
 	failed = map[string]string{}
-	files, err := filepath.Glob(filepath.Join(dir, "*/checks.json"))
+	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -199,6 +199,8 @@ func testFilesRefused(t *testing.T, h pythontest.Harness) {
 		{"two new names", "open('Q', 'w').close()\nopen('q', 'w').close()", dray.CodePathInvalid, `"q"`},
 		{"case of a directory", "os.makedirs('E')\nos.makedirs('e')", dray.CodePathInvalid, `"e"`},
 		{"symlink", "os.symlink('/etc/passwd', 'link')", dray.CodePathInvalid, `"link"`},
+		{"long name", "open('n' * 256, 'w').write('1')", dray.CodePathInvalid, "nnn"},
+		{"name that is not UTF-8", "open(b'n\\xff', 'w').write('1')", dray.CodePathInvalid, "UTF-8"},
 		{"symlink in place of a file", "os.remove('a.txt')\nos.symlink('b', 'a.txt')", dray.CodePathInvalid, `"a.txt"`},
 		{"hook", "os.makedirs('.git/hooks')\nopen('.git/hooks/post-checkout', 'w').close()", dray.CodeDenied, ".git/hooks"},
 		{"repository", "[open(n, 'w').close() for n in ('HEAD', 'config')]\n[os.mkdir(n) for n in ('objects', 'refs')]", dray.CodeDenied, "repository"},

@@ -109,10 +109,14 @@ func components(name string) []string { return strings.Split(stage.Fold(name), "
 
 // check returns the error for a denied name; nil if it is allowed.
 func (d denyList) check(name string, dir bool) *dray.Error {
-	entry, denied := d.find(name, dir)
-	if !denied {
-		return nil
+	if entry, denied := d.find(name, dir); denied {
+		return denial(name, entry)
 	}
+	return nil
+}
+
+// denial returns the error for a name that an entry of the list denies.
+func denial(name, entry string) *dray.Error {
 	if entry == stage.Prefix+"*" {
 		return dray.Errorf(dray.CodeDenied, "%s is denied by the rule %s: the name is reserved for dray",
 			quote(name), entry).WithHint("exclude it, or choose another destination")
@@ -171,8 +175,8 @@ func (s *Syncer) CheckHostWrite(file string) error {
 // remove for code that it runs, beneath the sandbox root or elsewhere: denied, or nil. The path is
 // absolute; symlinks in it are not resolved.
 func (s *Syncer) CheckHostChange(path string, dir bool) error {
-	if why := s.deny.check(strings.TrimPrefix(path, "/"), dir); why != nil {
-		return why.WithHint("let the code write it under another name, and move it yourself")
+	if entry, denied := s.deny.find(strings.TrimPrefix(path, "/"), dir); denied {
+		return denial(path, entry).WithHint("let the code write it under another name, and move it yourself")
 	}
 	return nil
 }

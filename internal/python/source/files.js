@@ -27,6 +27,9 @@ const DONE = 90; // Z
 const ABORT = 88; // X
 const MAGIC = [100, 114, 116, 49]; // drt1
 const MAX_PIECE = 256 << 10;
+// The lengths of names in bytes.
+const MAX_NAME = 4095;
+const MAX_ELEMENT = 255;
 const BUFFER = 1 << 20;
 // Indexes of codes in executor/files/tree/format.go.
 const PATH_INVALID = 0;
@@ -253,6 +256,11 @@ export function newFiles(FS, readFrame, sendFrame) {
   /** @param {string} path */
   const names = (path) => keys(lookup(path)?.contents ?? {}).sort().join("/");
 
+  /** Whether a host takes a name. Emscripten makes lone surrogates of bytes that are not UTF-8. */
+  /** @param {any} name */
+  const isFileName = (name) => name.isWellFormed() && encode(name).length <= MAX_NAME &&
+    name.split("/").every((/** @type {string} */ element) => encode(element).length <= MAX_ELEMENT);
+
   /** Sends the changes since the last mark. */
   function sendChanges() {
     const dir = root === "" ? { contents: {}, mode: 0o40000 } : lookup(root);
@@ -282,6 +290,9 @@ export function newFiles(FS, readFrame, sendFrame) {
         " files and directories");
     }
     for (const name of added) {
+      if (!isFileName(name)) {
+        return abort(ABORT_PATH, "the name " + name.slice(0, 200) + " is too long or not UTF-8");
+      }
       const node = present.get(name);
       if (FS.isFile(node.mode) && node.usedBytes > max_file) {
         return abort(ABORT_LIMIT, name + " has " + node.usedBytes + " bytes (maximum " + max_file + ")");
