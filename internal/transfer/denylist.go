@@ -176,7 +176,8 @@ func (s *Syncer) CheckHostWrite(file string) error {
 // absolute; symlinks in it are not resolved.
 func (s *Syncer) CheckHostChange(path string, dir bool) error {
 	if entry, denied := s.deny.find(strings.TrimPrefix(path, "/"), dir); denied {
-		return denial(path, entry).WithHint("let the code write it under another name, and move it yourself")
+		return denial(path, entry).
+			WithHint("let the code write it under another name, and move it yourself")
 	}
 	return nil
 }
