@@ -196,7 +196,10 @@ func TestSurvivorsAreUnknownAfterLeavingTheCgroup(t *testing.T) {
 		read go; kill -9 $(grep -h PPid /proc/$PPID/status | tr -dc 0-9) $PPID; exec sleep 612`)
 	_, _ = p.Stdin().Write([]byte("\n"))
 	exit, err := p.Wait()
-	runs := strings.Contains(commands(t, box.ID), "sleep 613")
+	runs := false // it may still be about to start its program
+	for end := time.Now().Add(10 * time.Second); !runs && time.Now().Before(end); {
+		runs = strings.Contains(commands(t, box.ID), "sleep 613")
+	}
 	if dray.CodeOf(err) != dray.CodeAgentLost || !runs || exit.Survivors.Proven {
 		t.Errorf("ended with %v; survivors %+v; left its cgroup and runs: %v", err, exit.Survivors, runs)
 	}

@@ -31,11 +31,12 @@ run_suite() {
 }
 
 # go_tests NAME ARGUMENT... runs go test through gotestsum, which prints the packages as they end, then every skip with
-# its reason, every failure with its output, and the counts. The events are in .tools/test/NAME.json.
+# its reason, every failure with its output, and the counts. The events are in .tools/test/NAME.json. A program that is
+# built with the race detector sleeps for a second before it exits, to catch late races; the tests start thousands.
 go_tests() {
 	local name=$1
 	shift
-	go tool -modfile=tools.mod gotestsum --format pkgname --format-hide-empty-pkg --format-icons text \
+	GORACE="atexit_sleep_ms=10 ${GORACE:-}" go tool -modfile=tools.mod gotestsum --format pkgname --format-hide-empty-pkg --format-icons text \
 		--jsonfile "$work/${name//\//_}.json" -- \
 		-race -count=1 -vet=off -ldflags=-w "$@"
 }
