@@ -523,6 +523,9 @@ class Bytes(io.BufferedWriter):
                 return len(data)
             return super().write(data)
 
+    def flush(self):
+        _flush(super().flush)
+
     def close(self):
         self.flush()
 
@@ -538,8 +541,21 @@ class Text(io.TextIOWrapper):
                 return len(text)
             return super().write(text)
 
+    def flush(self):
+        _flush(super().flush)
+
     def close(self):
         self.flush()
+
+
+def _flush(flush):
+    """Flushes a stream. A stale thread would drop what the main thread has just written to it."""
+    if not _thread._count():
+        flush()
+        return
+    with _dray_threads.lock:
+        if not _dray_threads.is_stale():
+            flush()
 
 
 def output(fd, name, errors):
