@@ -107,6 +107,8 @@ func (t *transaction) planItem(ctx context.Context, set *renameSet, it *item) er
 	case it.existing.unchanged(it):
 		it.staged = false
 		return nil
+	case !it.staged && t.strict():
+		return conflict(it.name, "it had the content that was to be written")
 	case !it.staged:
 		return dray.Errorf(dray.CodeTransferFailed, "%q %w", it.name, ErrConflict).
 			WithHint("repeat the write")
