@@ -480,6 +480,8 @@ func (r *pythonRace) race() {
 	written, _ := os.ReadFile(r.dir + "/race.txt") // it may not be there yet
 	wrote := string(written) == strconv.Itoa(r.calls)
 	switch {
+	case same(outcome, []any{"timeout", "failed", nil, nil, nil, nil}) && !wrote:
+		r.timeout += 0.002 // it ended before the code was started
 	case same(outcome, []any{"timeout", "failed", nil, false, json.Number("124"), nil}):
 		r.timeout += 0.002
 		if r.transactional && wrote {
