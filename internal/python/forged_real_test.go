@@ -117,7 +117,7 @@ func (f *forgery) test(t *testing.T) {
 	const each = 250
 	f.open(t, 3, 3)
 	rnd := soakreport.Rand(t)
-	for n := 1; f.frames < soakreport.Count(100_000, 2_500); n++ {
+	for n := 1; f.frames < soakreport.Count(100_000, 1_000); n++ {
 		f.attack(t, fmt.Sprint("forger", n), rnd.Uint32(), each)
 		f.frames += each
 		got := f.ask(t, "other", "n = globals().get('n', 0) + 1\nn", nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/dray-dev/dray/internal/python/assets"
 	"github.com/dray-dev/dray/internal/python/assets/assetstest"
 	"github.com/dray-dev/dray/internal/python/pythontest"
+	"github.com/dray-dev/dray/internal/soakreport"
 )
 
 // newPyodideHarness returns the runtime pyodide with the host's files.
@@ -72,7 +73,11 @@ func TestContract_Pyodide(t *testing.T) {
 
 // TestPyodide runs code in one runtime, so that one memory snapshot serves all (PY-02, PY-09).
 func TestPyodide(t *testing.T) {
-	withAndWithoutBwrap(t, testPyodide)
+	if soakreport.Enabled() {
+		withAndWithoutBwrap(t, testPyodide)
+		return
+	}
+	inBwrap(t, testPyodide) // as sessions run
 }
 
 func testPyodide(t *testing.T, cfg python.PyodideConfig) {
