@@ -6,7 +6,7 @@ func pythonSettings() settingDefs {
 		{
 			"python.runtime", pythonRuntimeKind, "container",
 			"runtime of calls that name none: `container`, with its python3; `pyodide`, in a sandbox on " +
-				"the host; `null`: there is no tool `python`",
+				"the host; `null`: without the tool `python`",
 		},
 		{
 			"python.resident", countKind(1, maxResident), "16",

@@ -141,7 +141,7 @@ func TestMCPTools(t *testing.T) {
 		}
 		for _, name := range []string{"exec", "shell", "read_file", "python", "read_output"} {
 			if !names[name] {
-				t.Errorf("there is no tool %s", name)
+				t.Errorf("tool %s is not listed", name)
 			}
 		}
 	})

@@ -13,7 +13,7 @@ import (
 )
 
 // signer makes the ids of sessions. An id is random text and a MAC of it, so that an id of an
-// earlier daemon is told from one that a client made up.
+// earlier daemon differs from one that a client made up.
 type signer struct {
 	key []byte
 
