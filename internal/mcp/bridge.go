@@ -331,7 +331,10 @@ func (b *Bridge) followEvents(ctx context.Context) {
 
 // endSession tells the daemon that the session is not needed any more.
 func (b *Bridge) endSession(ctx context.Context) {
-	if b.session == "" {
+	b.mu.Lock()
+	session := b.session
+	b.mu.Unlock()
+	if session == "" {
 		return
 	}
 	if resp, err := b.send(ctx, http.MethodDelete, nil, rpcMessage{}); err == nil {

@@ -258,25 +258,26 @@ func (p outputPiece) result() *sdk.CallToolResult {
 	}
 }
 
-// findRunning returns a call of the client itself, which may just have ended.
-func (s *Server) findRunning(ctx context.Context, req *sdk.CallToolRequest, id string,
-) (*call.Call, error) {
-	if c, ok := s.cfg.Calls.Find(id, principalOf(req)); ok {
-		return c, nil
+// findRunning returns the call that the arguments name, with them. It is one of the client itself,
+// and may just have ended.
+func (s *Server) findRunning(ctx context.Context, req *sdk.CallToolRequest,
+) (*call.Call, ownArguments, error) {
+	args, err := decodeOwn(req)
+	if err != nil {
+		return nil, args, err
 	}
-	if _, err := s.cfg.Record(ctx, principalOf(req), id); err != nil {
-		return nil, err
+	if c, ok := s.cfg.Calls.Find(args.ID, principalOf(req)); ok {
+		return c, args, nil
 	}
-	return nil, call.ErrCallEnded()
+	if _, err := s.cfg.Record(ctx, principalOf(req), args.ID); err != nil {
+		return nil, args, err
+	}
+	return nil, args, call.ErrCallEnded()
 }
 
 func (s *Server) writeStdin(ctx context.Context, req *sdk.CallToolRequest,
 ) (*sdk.CallToolResult, error) {
-	args, err := decodeOwn(req)
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.findRunning(ctx, req, args.ID)
+	c, args, err := s.findRunning(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -294,11 +295,7 @@ func (s *Server) writeStdin(ctx context.Context, req *sdk.CallToolRequest,
 
 func (s *Server) cancelCall(ctx context.Context, req *sdk.CallToolRequest,
 ) (*sdk.CallToolResult, error) {
-	args, err := decodeOwn(req)
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.findRunning(ctx, req, args.ID)
+	c, _, err := s.findRunning(ctx, req)
 	if err != nil {
 		return nil, err
 	}

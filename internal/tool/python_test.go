@@ -155,8 +155,9 @@ func TestPythonInput(t *testing.T) {
 	}
 }
 
-// The description of the tool says what each runtime can do (PY-01).
-func TestPythonDescribesRuntimes(t *testing.T) {
+// containerSessions returns sessions of the runtime container alone.
+func containerSessions(t *testing.T) *python.Sessions {
+	t.Helper()
 	sessions, err := python.New(python.Options{
 		Runtimes: []python.Runtime{&python.Container{}},
 		Resident: map[string]int{python.RuntimeContainer: 1}, Log: zap.NewNop(),
@@ -164,7 +165,13 @@ func TestPythonDescribesRuntimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sessions.Close()
+	t.Cleanup(sessions.Close)
+	return sessions
+}
+
+// The description of the tool says what each runtime can do (PY-01).
+func TestPythonDescribesRuntimes(t *testing.T) {
+	sessions := containerSessions(t)
 	r, err := NewRegistry(Options{Python: PythonOptions{
 		Sessions: sessions, Runtime: python.RuntimeContainer,
 	}})
@@ -288,14 +295,7 @@ func TestPythonResetWhileStarting(t *testing.T) {
 
 // What no runtime does is refused, not ignored (PY-01).
 func TestPythonRefusesLeftovers(t *testing.T) {
-	sessions, err := python.New(python.Options{
-		Runtimes: []python.Runtime{&python.Container{}},
-		Resident: map[string]int{python.RuntimeContainer: 1}, Log: zap.NewNop(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sessions.Close()
+	sessions := containerSessions(t)
 	f := newFixture(t)
 	f.tools.Python = PythonOptions{Sessions: sessions, Runtime: python.RuntimeContainer}
 	res := f.call(t, "python", `{"code":"1"}`, func(c *dray.Call) {

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer/helper"
 )
 
 // mcpClient is where an MCP client has its servers.
@@ -224,15 +225,9 @@ func replaceFile(file string, data []byte) error {
 			mode = info.Mode().Perm()
 		}
 	}
-	next, err := os.CreateTemp(filepath.Dir(file), ".dray-*")
-	if err != nil {
-		return fmt.Errorf("write the client's configuration: %w", err)
-	}
-	defer func() { _ = os.Remove(next.Name()) }()
-	_, err = next.Write(data)
-	err = errors.Join(err, next.Chmod(mode), next.Sync(), next.Close())
+	err := helper.ReplaceFile(file, data)
 	if err == nil {
-		err = os.Rename(next.Name(), file)
+		err = os.Chmod(file, mode)
 	}
 	if err != nil {
 		return fmt.Errorf("write the client's configuration: %w", err)
