@@ -18,6 +18,7 @@ import (
 	"github.com/dray-dev/dray/internal/api"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/policy"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 )
@@ -65,6 +66,7 @@ type generation struct {
 	// chain runs calls, nested those of code in a Python session.
 	chain, nested dray.Executor
 	tools         *tool.Registry
+	policies      *policy.Engine
 }
 
 // newGeneration fails if the tools or the rules of a configuration are invalid.
@@ -84,6 +86,10 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	policies, err := newPolicies(cfg)
+	if err != nil {
+		return nil, err
+	}
 	intake := &call.Intake{
 		Redaction: redaction, Tools: tools, ProjectTools: declared.get, Router: rules,
 		Access: d.access, Budgets: d.budgets,
@@ -92,7 +98,7 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 	}
 	return &generation{
 		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg),
-		nested: d.newNestedExecutor(cfg), tools: tools,
+		nested: d.newNestedExecutor(cfg), tools: tools, policies: policies,
 		Configured: api.Configured{
 			Intake: intake, Tools: tools, ProjectTools: declared.list, ConfigDigest: configDigest(cfg),
 		},
