@@ -260,7 +260,7 @@ var owners = []owner{
 		"github.com/go-json-experiment/json",
 		[]string{"audit", "internal/...", "pathmapper", "cmd/dray/command"},
 	},
-	{"github.com/modelcontextprotocol/go-sdk", []string{"internal/mcp"}},
+	{"github.com/modelcontextprotocol/go-sdk", []string{"internal/mcp", "internal/mcp/upstream"}},
 	{"go.uber.org/zap", []string{
 		"audit", "executor/agent", "executor/docker", "internal/logging",
 		"internal/api", "internal/call", "internal/python", "internal/workspace", "cmd/dray/command",

@@ -1,0 +1,222 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
+)
+
+// maxLine bounds a line of a server in an error, maxTail the end of its stderr, in bytes.
+const maxLine, maxTail = 200, 2 << 10
+
+// connection is one process of a server.
+type connection struct {
+	cfg     Config
+	proc    dray.Process
+	session *sdk.ClientSession
+	stdout  *meteredReader
+	stderr  tail
+	tools   []Tool
+	done    chan struct{} // closed when the process and its descendants have ended
+	removed chan struct{} // closed when its Server does not have it any more
+
+	mu          sync.Mutex
+	cause, exit error // why it was stopped, and how the process ended
+}
+
+// open starts a process, initializes the session and lists the tools.
+func open(ctx context.Context, cfg Config) (*connection, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout,
+		fmt.Errorf("it was not ready within %v", cfg.StartTimeout))
+	defer cancel()
+	env, err := cfg.Environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := env.Start(ctx, cfg.Spec)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{
+		cfg: cfg, proc: proc, stdout: &meteredReader{from: proc.Output(dray.Stdout)},
+		done: make(chan struct{}), removed: make(chan struct{}),
+	}
+	go c.wait()
+	stop := context.AfterFunc(ctx, func() { c.stop(context.Cause(ctx)) })
+	err = c.initialize(ctx)
+	if stop() && err == nil {
+		return c, nil
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	c.stop(err)
+	<-c.done
+	return nil, dray.Errorf(dray.CodeHelperMissing, "MCP server %s cannot be used: %w", cfg.Name,
+		c.reason()).WithHint("correct mcp.servers.%s; %s", cfg.Name, c.stderr.hint())
+}
+
+// wait reads stderr to its end and waits for the process.
+func (c *connection) wait() {
+	defer close(c.done)
+	_, _ = io.Copy(&c.stderr, c.proc.Output(dray.Stderr))
+	exit, err := c.proc.Wait()
+	switch {
+	case err != nil:
+	case exit.Signal != 0:
+		err = fmt.Errorf("it was ended by the signal %v", exit.Signal)
+	default:
+		err = fmt.Errorf("it exited with code %d", exit.Code)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exit = err
+}
+
+// initialize makes the session. A server gets no capability of its client, so its requests for
+// sampling, elicitation and roots are refused.
+func (c *connection) initialize(ctx context.Context) error {
+	client := sdk.NewClient(&sdk.Implementation{Name: "dray", Version: c.cfg.Version},
+		&sdk.ClientOptions{Capabilities: &sdk.ClientCapabilities{}})
+	var err error
+	c.session, err = client.Connect(ctx, &sdk.IOTransport{
+		Reader: c.stdout, Writer: c.proc.Stdin(), MaxLineLength: maxFrame,
+	}, nil)
+	if err != nil {
+		return c.explain(err)
+	}
+	return c.listTools(ctx)
+}
+
+func (c *connection) listTools(ctx context.Context) error {
+	params := &sdk.ListToolsParams{}
+	for range maxPages {
+		page, err := c.session.ListTools(ctx, params)
+		if err != nil {
+			return c.explain(err)
+		}
+		if len(c.tools)+len(page.Tools) > maxTools {
+			return fmt.Errorf("it has more than %d tools", maxTools)
+		}
+		for _, t := range page.Tools {
+			tool, err := newTool(t)
+			if err != nil {
+				return err
+			}
+			c.tools = append(c.tools, tool)
+		}
+		if params.Cursor = page.NextCursor; params.Cursor == "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("its list of tools has more than %d pages", maxPages)
+}
+
+func newTool(t *sdk.Tool) (Tool, error) {
+	tool := Tool{Name: t.Name, Description: t.Description}
+	for into, schema := range map[*json.RawMessage]any{
+		&tool.InputSchema: t.InputSchema, &tool.OutputSchema: t.OutputSchema,
+	} {
+		if schema == nil {
+			continue
+		}
+		text, err := json.Marshal(schema)
+		if err != nil || len(text) > maxSchema {
+			return tool, fmt.Errorf("a schema of tool %s exceeds %d bytes",
+				lexical.PlainLine(t.Name, maxLine), maxSchema)
+		}
+		*into = text
+	}
+	return tool, nil
+}
+
+// broken reports whether an error of the session means that the connection cannot be used again,
+// rather than that the server answered with an error.
+func (c *connection) broken(err error) bool {
+	_, answered := errors.AsType[*jsonrpc.Error](err)
+	return !answered
+}
+
+// explain returns an error of the session, for a syntax error with the line of stdout.
+func (c *connection) explain(err error) error {
+	c.stdout.mu.Lock()
+	defer c.stdout.mu.Unlock()
+	switch {
+	case c.stdout.err != nil:
+		return c.stdout.err
+	case strings.Contains(err.Error(), "invalid character"): // the SDK does not wrap it
+		return fmt.Errorf("it printed a line that is not JSON: %q",
+			lexical.PlainLine(string(c.stdout.line), maxLine))
+	default:
+		return err
+	}
+}
+
+// stop ends the process with all its descendants. The first cause is kept.
+func (c *connection) stop(cause error) {
+	cause = c.explain(cause)
+	c.mu.Lock()
+	if c.cause == nil {
+		c.cause = cause
+	}
+	c.mu.Unlock()
+	c.proc.Stop(c.cfg.Grace)
+}
+
+// reason returns why a process has ended.
+func (c *connection) reason() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause == nil {
+		return c.exit
+	}
+	return fmt.Errorf("%w; %w", c.cause, c.exit)
+}
+
+// note keeps the beginning of the last line. mu must be held.
+func (r *meteredReader) note(p []byte) {
+	for len(p) > 0 {
+		if r.complete {
+			r.line, r.complete = r.line[:0], false
+		}
+		line, rest, found := bytes.Cut(p, []byte("\n"))
+		r.line = append(r.line, line[:min(len(line), maxLine-len(r.line))]...)
+		r.complete, p = found, rest
+	}
+}
+
+// tail keeps the end of stderr. It is safe for concurrent use.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+// Write never fails, so the stream is read to its end.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p[max(0, len(p)-maxTail):]...)
+	t.kept = t.kept[max(0, len(t.kept)-maxTail):]
+	return len(p), nil
+}
+
+func (t *tail) hint() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := bytes.TrimSpace(t.kept)
+	if len(text) == 0 {
+		return "its stderr is empty"
+	}
+	return fmt.Sprintf("its stderr ends with %q", lexical.PlainLine(string(text), maxTail))
+}

@@ -1,0 +1,265 @@
+// Package upstream is the client of MCP servers that run as processes of an environment and speak
+// over their stdin and stdout. It is a part of MC-06: no configuration, tool or call uses it yet.
+//
+// A server is hostile input: it can crash, hang, flood or print anything. Frames, bytes, tools,
+// schemas, concurrent calls and the start are bounded. A server that exceeds a bound is stopped
+// with all its descendants; its calls fail with a code, and the next call starts it again.
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
+)
+
+const (
+	// maxFrame is the maximum size in bytes of one message, maxBytes that of all messages between two
+	// starts of calls.
+	maxFrame, maxBytes = 16 << 20, 64 << 20
+	// maxTools is the maximum number of tools of a server, maxPages that of the pages of their list,
+	// maxSchema the maximum size in bytes of one schema, maxResult that of one result.
+	maxTools, maxPages, maxSchema, maxResult = 500, 100, 256 << 10, 16 << 20
+	// maxDelay bounds the delay between two starts of a server that keeps failing.
+	maxDelay = 30 * time.Second
+)
+
+// Config has the parameters of a server.
+type Config struct {
+	// Name is the name of the server in the configuration.
+	Name string
+	// Environment makes the environment of the server ready. It is called before each start.
+	Environment func(ctx context.Context) (dray.Environment, error)
+	// Spec is the process of the server.
+	Spec dray.ProcessSpec
+	// StartTimeout bounds a start until the tools are listed. Grace is the time between TERM and KILL,
+	// and the time in which a server must answer after a call was cancelled.
+	StartTimeout, Grace time.Duration
+	// MaxCalls is the maximum number of concurrent calls.
+	MaxCalls int
+	// Delay is the delay after the second failure in a row. It doubles with each further failure.
+	Delay time.Duration
+	// Version is the version of dray.
+	Version string
+}
+
+// Tool is a tool as its server describes it.
+type Tool struct {
+	Name, Description         string
+	InputSchema, OutputSchema json.RawMessage
+}
+
+// Server is an upstream server, which runs from its first use until it fails or Close is called. It
+// is safe for concurrent use.
+type Server struct {
+	cfg   Config
+	slots chan struct{}
+
+	starting sync.Mutex // held while a process is started
+	mu       sync.Mutex
+	current  *connection // nil if none runs
+	closed   bool
+	failures int // in a row
+	retryAt  time.Time
+	last     error // the last failure
+}
+
+// New returns a server that does not run yet.
+func New(cfg Config) *Server {
+	return &Server{cfg: cfg, slots: make(chan struct{}, cfg.MaxCalls)}
+}
+
+// Tools returns the tools of the server. It starts the server if none runs.
+func (s *Server) Tools(ctx context.Context) ([]Tool, error) {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.tools, nil
+}
+
+// Call calls a tool and blocks until it has ended. It fails with busy above MaxCalls, with
+// agent_lost if the server ends first, with helper_missing if it cannot be started, with
+// limit_exceeded for a result that is too large, and with the cause of ctx.
+func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage,
+) (*sdk.CallToolResult, error) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		return nil, dray.Errorf(dray.CodeBusy, "MCP server %s runs %d calls", s.cfg.Name, s.cfg.MaxCalls).
+			WithHint("repeat the call when another has ended")
+	}
+	c, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.stdout.renew()
+	res, err := c.session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: arguments})
+	switch {
+	case ctx.Err() != nil:
+		s.checkAlive(ctx, c)
+		return nil, context.Cause(ctx)
+	case err != nil && c.broken(err):
+		c.stop(err)
+		<-c.removed // so that the next call starts a new process
+		return nil, s.lost(c)
+	case err != nil: // the server refused the call
+		return nil, dray.Errorf(dray.CodeInvalidInput, "MCP server %s refused the call: %s", s.cfg.Name,
+			lexical.PlainLine(err.Error(), maxLine)).WithHint("check the input of the tool")
+	}
+	s.mu.Lock()
+	s.failures, s.last = 0, nil
+	s.mu.Unlock()
+	return res, checkSize(s.cfg.Name, res)
+}
+
+func checkSize(name string, res *sdk.CallToolResult) error {
+	if text, err := json.Marshal(res); err != nil || len(text) > maxResult {
+		return dray.Errorf(dray.CodeLimitExceeded, "the result of MCP server %s exceeds %d bytes", name,
+			maxResult).WithHint("ask for less, for instance for a part of a file")
+	}
+	return nil
+}
+
+// checkAlive stops a server that does not answer within the grace after a call was cancelled.
+func (s *Server) checkAlive(ctx context.Context, c *connection) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
+	defer cancel()
+	if _, err := c.session.ListTools(ctx, nil); err != nil {
+		c.stop(fmt.Errorf("it did not answer after a call was cancelled: %w", err))
+		<-c.removed
+	}
+}
+
+// lost returns the error of a call whose server has ended.
+func (s *Server) lost(c *connection) error {
+	return dray.Errorf(dray.CodeAgentLost, "MCP server %s ended while the call ran: %w", s.cfg.Name,
+		c.reason()).WithHint("check what the call did before you repeat it; %s", c.stderr.hint())
+}
+
+// connect returns the connection to the running server. It starts one if there is none.
+func (s *Server) connect(ctx context.Context) (*connection, error) {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	s.mu.Lock()
+	c, err := s.current, s.refusal()
+	s.mu.Unlock()
+	if c != nil || err != nil {
+		return c, err
+	}
+	c, err = open(ctx, s.cfg)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx) // shows nothing about the server
+	case err != nil:
+		s.fail(err)
+		return nil, err
+	case s.closed:
+		c.stop(errClosed)
+		<-c.done
+		return nil, s.refusal()
+	}
+	s.current = c
+	go s.watch(c) // ends with the process, for which Close waits
+	return c, nil
+}
+
+var errClosed = errors.New("the daemon shut down")
+
+// watch removes a connection whose process has ended.
+func (s *Server) watch(c *connection) {
+	<-c.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.fail(c.reason())
+	}
+	s.current = nil
+	close(c.removed)
+}
+
+// refusal returns why no server may be started now. mu must be held.
+func (s *Server) refusal() error {
+	switch {
+	case s.closed:
+		return dray.Errorf(dray.CodeShuttingDown, "MCP server %s is closed", s.cfg.Name)
+	case time.Now().Before(s.retryAt):
+		return dray.Errorf(dray.CodeHelperMissing, "MCP server %s failed %d times in a row: %w",
+			s.cfg.Name, s.failures, s.last).
+			WithHint("correct mcp.servers.%s; it is tried again in %v", s.cfg.Name,
+				time.Until(s.retryAt).Round(time.Millisecond))
+	default:
+		return nil
+	}
+}
+
+// fail counts a failure. The server may start at once after the first. mu must be held.
+func (s *Server) fail(err error) {
+	s.failures++
+	s.last = err
+	if s.failures > 1 {
+		delay := s.cfg.Delay << min(s.failures-2, 16)
+		s.retryAt = time.Now().Add(min(delay, max(maxDelay, s.cfg.Delay)))
+	}
+}
+
+// Close stops the server with all its descendants and blocks until they have ended.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	c := s.current
+	s.mu.Unlock()
+	if c != nil {
+		c.stop(errClosed)
+		<-c.removed
+	}
+	s.starting.Lock()         // a start that was under way has ended
+	defer s.starting.Unlock() //nolint:gocritic // without defer it is badLock: the lock only waits
+}
+
+var errFlood = fmt.Errorf("it printed more than %d bytes", maxBytes)
+
+// meteredReader bounds the bytes of a stream and keeps the beginning of its last line.
+type meteredReader struct {
+	from io.Reader
+
+	mu    sync.Mutex
+	bytes int
+	line  []byte
+	// complete reports whether the end of line was read.
+	complete bool
+	err      error
+}
+
+func (r *meteredReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note(p[:n])
+	if r.bytes += n; r.bytes > maxBytes {
+		r.err = errFlood
+		return 0, errFlood
+	}
+	return n, err
+}
+
+// Close is called by the SDK; the end of the process ends the stream.
+func (*meteredReader) Close() error { return nil }
+
+// renew begins to count from zero.
+func (r *meteredReader) renew() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes = 0
+}
