@@ -337,6 +337,7 @@ func TestMCPBridge(t *testing.T) {
 	exchange(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":7}}`, `"id":7`)
 	exchange(`{"jsonrpc":"2.0","id":8,"method":"tools/call","params":[]}`, `"id":8`)
 	exchange(`{"jsonrpc":"2.0","id":9,"result":{}}`, "")
+	exchange(`{"jsonrpc":"2.0","id":11,"method":"no/such"}`, `"code":-32601`)
 	// What the daemon says by itself arrives too, in any order with the response.
 	disabled := d.dray(t.Context(), nil, "tools", "disable", "glob")
 	if disabled.code != 0 {
@@ -355,5 +356,48 @@ func TestMCPBridge(t *testing.T) {
 	}
 	if code := <-done; code != 0 {
 		t.Errorf("the bridge ended with %d", code)
+	}
+}
+
+// An unknown method gets the error of JSON-RPC with the id of its request (MC-01).
+func TestMCPUnknownMethod(t *testing.T) {
+	d := startDaemon(t, "")
+	for _, revision := range revisions {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp",
+			strings.NewReader(`{"jsonrpc":"2.0","id":"a","method":"no/such","params":{"_meta":{`+
+				`"io.modelcontextprotocol/protocolVersion":"`+revision+`"}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{
+			"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+			"Mcp-Protocol-Version": revision, "Mcp-Method": "no/such",
+		} {
+			req.Header.Set(name, value)
+		}
+		resp, err := d.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || !strings.Contains(string(text), `"code":-32601`) ||
+			!strings.Contains(string(text), `"id":"a"`) {
+			t.Errorf("%s: %s: %s %v", revision, resp.Status, text, err)
+		}
+	}
+}
+
+// A declared tool that MCP's own tool hides is logged, once.
+func TestMCPHiddenTool(t *testing.T) {
+	d := startDaemon(t, "tools: [{name: cancel_call, description: mine, argv: [\"true\"]}]\n")
+	c := connectMCP(t, d, revisions[0], "")
+	for range 2 {
+		if _, err := c.ListTools(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(d.log.text(), "tool hidden over MCP"); n != 1 {
+		t.Errorf("%d warnings: %s", n, d.log.text())
 	}
 }

@@ -75,11 +75,16 @@ type Server struct {
 
 	mu    sync.Mutex
 	tools map[string]*dray.Tool // that the SDK's server has
+	// hidden are the tools with a name of ownTools that a warning was logged for.
+	hidden map[string]bool
 }
 
 // New returns a server.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, sessions: &signer{key: cfg.SessionKey}, tools: map[string]*dray.Tool{}}
+	s := &Server{
+		cfg: cfg, sessions: &signer{key: cfg.SessionKey}, tools: map[string]*dray.Tool{},
+		hidden: map[string]bool{},
+	}
 	opts := &sdk.ServerOptions{
 		Instructions: instructions,
 		Logger:       cfg.Log,
@@ -121,7 +126,7 @@ func (s *Server) handler(get func(*http.Request) *sdk.Server, opts sdk.Streamabl
 	}
 	return auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{
 		AllowMissingExpiration: true,
-	})(sdk.NewStreamableHTTPHandler(get, &opts))
+	})(answerUnknown(sdk.NewStreamableHTTPHandler(get, &opts)))
 }
 
 // Serve serves a request of a principal.

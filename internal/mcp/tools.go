@@ -25,6 +25,7 @@ func (s *Server) updateTools(ctx context.Context) {
 			continue
 		}
 		if s.isOwn(t.Name) {
+			s.warnHidden(t.Name)
 			continue
 		}
 		delete(gone, t.Name)
@@ -37,6 +38,14 @@ func (s *Server) updateTools(ctx context.Context) {
 	for name := range gone {
 		delete(s.tools, name)
 		s.server.RemoveTools(name)
+	}
+}
+
+// warnHidden logs once that a tool cannot be called over MCP. s.mu is held.
+func (s *Server) warnHidden(name string) {
+	if !s.hidden[name] {
+		s.hidden[name] = true
+		s.cfg.Log.Warn("tool hidden over MCP: MCP has a tool of this name; rename yours", "tool", name)
 	}
 }
 
