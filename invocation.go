@@ -28,6 +28,16 @@ const (
 	MapNone      MappingMode = "none"
 )
 
+// PathsSide is the side whose paths a caller writes and reads.
+type PathsSide string
+
+// The values of PathsSide. With PathsOfContainer no path is mapped, and the call does not run on the
+// host.
+const (
+	PathsOfHost      PathsSide = "host"
+	PathsOfContainer PathsSide = "container"
+)
+
 // Leftovers is what happens to processes that are still running when the tool exits.
 type Leftovers string
 
@@ -62,8 +72,11 @@ type Invocation struct {
 	// none.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	Mapping     MappingMode   `json:"mapping,omitempty"`
-	// RewriteText reports whether paths in text output, and in files that are read, are rewritten. Nil
-	// is the default of the tool.
+	// Paths is the side whose paths the caller writes and reads. Empty is PathsOfHost.
+	Paths PathsSide `json:"paths,omitempty"`
+	// RewriteText reports whether paths in text output, in files that are read, and in
+	// arguments and commands, are rewritten. Nil is true if Paths is PathsOfHost, else the default of
+	// the tool.
 	RewriteText *bool `json:"rewrite_text,omitempty"`
 	// Sync are paths to fetch when the call ends: the caller's, the environment's, or relative to the
 	// working directory.

@@ -185,6 +185,42 @@ Feature: A tool runs in the project's devcontainer
       And the rewritten stdout from byte 0 is "{workspace}\n{workspace}/a b.go:1:2: {data}/x /database (file://{workspace}/a%20b.go)\n"
       And the rewritten stderr from byte 16 is "../up /workspaces/app-2\n"
 
+    @PM-16
+    Scenario Outline: A caller with host paths uses what it reads
+      Given the call request includes {"paths": "host"}
+      When I call the tool <tool> with <input>
+      Then the call succeeds
+      And stdout is "<stdout>"
+
+      Examples:
+        | tool  | input                                                                                                          | stdout                       |
+        | shell | {"command": "cd sub; mkdir -p paths; echo $PWD/paths >{workspace}/sub/paths/a.txt; cat {workspace}/sub/paths/a.txt"}               | {workspace}/sub/paths\\n           |
+        | exec  | {"argv": ["sh", "-c", "cat $1", "sh", "{workspace}/sub/paths/a.txt"]}                                               | {workspace}/sub/paths\\n           |
+        | exec  | {"argv": ["sh", "-c", "wc -l <{workspace}/sub/paths/a.txt"]}                                                        | 1\\n                          |
+        | exec  | {"argv": ["printf", "%s %s", "--f={workspace}/sub/paths", "{workspace}x"]}                                          | --f={workspace}/sub/paths {workspace}x |
+
+    @PM-16
+    Scenario: A call that fails explains the host paths in its arguments
+      When I call the tool exec with {"argv": ["sh", "-c", "cat {workspace}/sub/nothing"]}
+      Then the call fails with reason exited
+      And /metadata/mapping/unmapped/0/pointer is "/input/argv/2"
+      And /metadata/mapping/unmapped/0/path is "{workspace}/sub/nothing"
+      And /metadata/mapping/unmapped/0/reason matches "/workspaces/app/sub/nothing"
+
+    @PM-17
+    Scenario: A caller with container paths gets no mapping
+      Given the call request includes {"paths": "container", "cwd": "/workspaces/app/sub"}
+      When I call the tool write_file with {"path": "/workspaces/app/sub/of-container.txt", "content": "one\n"}
+      Then the call succeeds
+      And /output/path is "/workspaces/app/sub/of-container.txt"
+      When I call the tool exec with {"argv": ["sh", "-c", "pwd; cat $1; echo {workspace}", "sh", "/workspaces/app/sub/of-container.txt"]}
+      Then stdout is "/workspaces/app/sub\none\n{workspace}\n"
+      And /metadata/mapping is absent
+      When I call the tool grep with {"pattern": "one", "path": "/workspaces/app/sub/of-container.txt"}
+      Then /output/matches/0/path is "/workspaces/app/sub/of-container.txt"
+      When I call the tool read_file with {"path": "/etc/passwd"}
+      Then the error code is path_invalid
+
     @PM-10
     Scenario Outline: The locations in rewritten output open the right files on the host
       Given the call request includes {"rewrite_text": true, "cwd": "sub"}

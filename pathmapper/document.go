@@ -30,6 +30,10 @@ type Options struct {
 	// CheckHostPath checks the host paths of Output. A refused path stays unchanged, and the error is
 	// listed.
 	CheckHostPath CheckHostPath
+	// Texts are names of members at the top of an input whose strings are texts, such as the arguments
+	// of a program. Paths in them that are not mapped as whole strings are rewritten by the rules for
+	// text, whatever the mode is.
+	Texts []string
 	// Pointer is the prefix of each JSON pointer of the report, for instance "/input".
 	Pointer string
 }
@@ -53,6 +57,15 @@ func (m *Mapper) Input(raw jsontext.Value, opts Options) (
 	return out, rep.result(opts.Pointer), nil
 }
 
+// TextPaths returns the paths that Input would rewrite in Texts, with their container paths.
+func (m *Mapper) TextPaths(raw jsontext.Value, opts Options) []dray.MappedPath {
+	w := &documentWalker{mapper: m, dir: ToContainer, opts: opts, src: raw, textOnly: true}
+	if _, err := w.mapSource(); err != nil {
+		return nil
+	}
+	return w.report.mapped
+}
+
 // Output maps the paths of a tool's structured output to the host. A path that Input would refuse
 // stays unchanged and is listed in Errors. For an error of the whole document the result is raw
 // itself and the error is the only entry.
@@ -74,18 +87,27 @@ func (m *Mapper) mapDocument(dir Direction, raw jsontext.Value, opts Options) (
 	jsontext.Value, *report, error,
 ) {
 	w := &documentWalker{mapper: m, dir: dir, opts: opts, src: raw}
-	marks, err := opts.marks()
+	out, err := w.mapSource()
+	return out, &w.report, err
+}
+
+// mapSource returns src with its paths mapped.
+func (w *documentWalker) mapSource() (jsontext.Value, error) {
+	marks, err := w.opts.marks()
 	switch {
 	case err != nil:
-		return nil, &w.report, err
-	case opts.Mode == dray.MapNone, len(raw) == 0:
-		return raw, &w.report, nil
+		return nil, err
+	case w.opts.Mode == dray.MapNone && len(w.opts.Texts) == 0, len(w.src) == 0:
+		return w.src, nil
+	case w.opts.Mode == dray.MapNone:
+		marks = &Marks{}
 	}
 	out, ok := w.run(marks)
 	if !ok {
-		return nil, &report{}, syntaxError(raw, opts.Pointer)
+		w.report = report{}
+		return nil, syntaxError(w.src, w.opts.Pointer)
 	}
-	return out, &w.report, nil
+	return out, nil
 }
 
 // marks returns the effective marks, or nil for the heuristic.
@@ -159,6 +181,10 @@ type documentWalker struct {
 	// ancestors share one stack.
 	heuristic bool
 	marks     []*schema
+	// textOnly leaves everything but the paths in texts out of the report.
+	textOnly bool
+	// textRoots are set with the first text.
+	textRoots *roots
 }
 
 // step is one part of a JSON pointer: a quoted key of the document, or an index if key is nil.
@@ -304,7 +330,7 @@ func (w *documentWalker) str(marks []*schema) bool {
 		return false
 	}
 	w.pos = end + 1
-	from, to := w.rewrite(w.src[start:w.pos], plain, marks)
+	from, to := w.rewriteString(w.src[start:w.pos], plain, marks)
 	if from == to {
 		return true
 	}

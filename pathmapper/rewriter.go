@@ -31,6 +31,8 @@ type Rewriter struct {
 	out   []byte
 	count int64
 	err   error
+	// list is called with each path and its replacement. Nil lists none.
+	list func(from, to string)
 }
 
 // Rewriter returns a filter that maps the paths of a text in the given direction and writes to w.
@@ -115,6 +117,9 @@ func (r *Rewriter) advance(end bool) {
 		if v == yes {
 			r.out = append(append(r.out, r.buf[from:i+e.from]...), e.text...)
 			r.count++
+			if r.list != nil {
+				r.listPath(i, e)
+			}
 			from = i + e.to
 			i = from
 			continue
@@ -122,6 +127,20 @@ func (r *Rewriter) advance(end bool) {
 		i++
 	}
 	r.emit(from, len(r.buf))
+}
+
+// listPath lists the path at buf[i:]. Where it ends is uncertain, and matters for the list only.
+func (r *Rewriter) listPath(i int, e rewrite) {
+	a := lookahead{r.buf[i:min(len(r.buf), i+maxPath)], true}
+	end, _ := a.closingQuote(e.to, lookbehind{r.buf[max(0, i-1):i], i <= 1}.last())
+	if end < 0 {
+		end = e.to
+		for end < len(a.b) && !hasClass(a.b[end], controlByte|quoteByte|angle) &&
+			!isOneOf(a.b[end], ",;:|&)]}") {
+			end++
+		}
+	}
+	r.list(string(a.b[e.from:end]), e.text+string(a.b[e.to:end]))
 }
 
 // emit writes out, followed by buf[from:to].

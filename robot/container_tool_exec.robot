@@ -225,6 +225,15 @@ A Call Is Cancelled Over HTTP
     Should Be Equal As Integers    ${i}[metadata][kill][survivors]    0
     Container Should Not Have    ${WS}    sleep 5841
 
+A Caller Names The Side Of Its Paths
+    [Tags]    PM-16    PM-17
+    ${r} =    Dray    exec    --paths    host    --    sh    -c    cd ${WS}; pwd    cwd=${WS}
+    Should Be Equal As Integers    ${r.code}    0
+    Should Be Equal    ${r.stdout}    ${WS}\n
+    ${r} =    Dray    exec    --paths    container    --cwd    /workspaces    --    sh    -c    pwd; cd app; pwd    cwd=${WS}
+    Should Be Equal As Integers    ${r.code}    0
+    Should Be Equal    ${r.stdout}    /workspaces\n/workspaces/app\n
+
 Text Output Is Rewritten To Host Paths On Request
     [Tags]    PM-10
     ${r} =    Dray    exec    --rewrite    --    sh    -c    echo $PWD/a.go:1:2; pwd >&2    cwd=${WS}

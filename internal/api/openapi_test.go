@@ -105,7 +105,7 @@ func TestDocumentMatchesBodies(t *testing.T) {
 	}
 	const full = `{"tool":"exec","input":{"argv":["a"]},"workspace":"/w","container":"c","environment":"auto","cwd":"x","env":{"A":"b"},"stdin_open":true,
 		"timeout_seconds":0.5,"idle_timeout_seconds":1,"context":{"plan_id":"p","labels":{"a":"b"}},"plan":{"override":"host"},"mapping":"none",
-		"on_disconnect":"cancel","local_env":{"A":"b"},"tty":{"columns":80,"rows":24},"rewrite_text":false,"sync":["out"]}`
+		"on_disconnect":"cancel","local_env":{"A":"b"},"tty":{"columns":80,"rows":24},"rewrite_text":false,"paths":"host","sync":["out"]}`
 	good := map[string][]byte{"CallRequest": []byte(full)}
 	good["Record"] = d.do("POST", "/v1/invocations?wait_ms=60000", full).body
 	good["Problem"] = d.do("GET", "/nowhere", "").body

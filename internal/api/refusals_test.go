@@ -172,6 +172,11 @@ var refusals = []refused{
 	post("rewrite_text as a text", `{"tool":"exec","rewrite_text":"yes"}`, "/rewrite_text", ""),
 	post("rewrite_text null", `{"tool":"exec","rewrite_text":null}`, "/rewrite_text", "null"),
 
+	// The caller's paths (PM-17).
+	post("paths of another side", `{"tool":"exec","paths":"both"}`, "/paths", "container"),
+	post("rewrite_text of container paths", `{"tool":"exec","paths":"container","rewrite_text":true}`, "/rewrite_text", "rewritten"),
+	post("mapping of container paths", `{"tool":"exec","paths":"container","mapping":"schema"}`, "/mapping", "mapped"),
+
 	// Declared outputs (SY-11).
 	post("sync of one text", `{"tool":"exec","sync":"/a"}`, "/sync", ""),
 	post("sync without paths", `{"tool":"exec","sync":["a",""]}`, "/sync/1", "empty"),

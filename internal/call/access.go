@@ -81,7 +81,7 @@ func (a Access) CheckTrust(principal string) error {
 // checkCall checks the workspaces of a call: that of the request, that of its working directory,
 // and that of the route.
 func (a Access) checkCall(ctx context.Context, p *Prepared) error {
-	inv := p.Invocation
+	inv := onHost(p.Invocation)
 	if !a.isOtherUser(inv.Principal) {
 		return nil
 	}

@@ -164,7 +164,11 @@ func (in *Intake) findTool(ctx context.Context, inv dray.Invocation) (*dray.Tool
 func (in *Intake) findRoute(ctx context.Context, inv dray.Invocation, tool *dray.Tool,
 	needs dray.Needs,
 ) (dray.Route, error) {
-	route, err := in.Router.Route(ctx, inv, needs.Environment)
+	route, err := in.Router.Route(ctx, onHost(inv), needs.Environment)
+	if err == nil && inv.Paths == dray.PathsOfContainer && route.Environment == dray.KindHost {
+		err = containerPathsError(route)
+		route = dray.Route{Candidates: route.Candidates}
+	}
 	if err == nil && tool.Workspace != "" && route.Workspace != inv.Workspace {
 		err = dray.Errorf(dray.CodeRouteConflict,
 			"%s selects another container than that of %s, which declares tool %s", route.Rule,
@@ -174,6 +178,22 @@ func (in *Intake) findRoute(ctx context.Context, inv dray.Invocation, tool *dray
 		route = dray.Route{Candidates: route.Candidates}
 	}
 	return route, err
+}
+
+// onHost returns an invocation whose paths are those of the host. A working directory of a
+// container says nothing about it (PM-17).
+func onHost(inv dray.Invocation) dray.Invocation {
+	if inv.Paths == dray.PathsOfContainer {
+		inv.Cwd = ""
+	}
+	return inv
+}
+
+func containerPathsError(route dray.Route) error {
+	return dray.Errorf(dray.CodeRouteConflict,
+		"the paths of the call are the container's, and %s selects the host", route.Rule).
+		WithHint("name a workspace with a devcontainer or a container in the call, or omit paths and " +
+			"use the host's paths")
 }
 
 // checkTool refuses a stdin or a terminal for a tool that cannot use it.
@@ -236,5 +256,5 @@ func (in *Intake) check(ctx context.Context, route dray.Route, inv dray.Invocati
 	if tool.InWorkspace && inv.Workspace != "" {
 		inv.Cwd = "" // the tool does not work there
 	}
-	return in.Environments.Check(ctx, route, inv, needs.StartsProcess)
+	return in.Environments.Check(ctx, route, onHost(inv), needs.StartsProcess)
 }

@@ -342,3 +342,16 @@ func TestPrepareProjectTool(t *testing.T) {
 		})
 	}
 }
+
+// A call with paths of the container is refused where its route is the host (PM-17).
+func TestPrepareContainerPaths(t *testing.T) {
+	in, _ := newIntake("exec")
+	req := &call.Request{Tool: "exec", Paths: dray.PathsOfContainer, Cwd: "/workspaces/app"}
+	if _, err := in.Prepare(t.Context(), "me", req); dray.CodeOf(err) != dray.CodeRouteConflict {
+		t.Errorf("on the host: %v", err)
+	}
+	if _, routeErr, err := in.Explain(t.Context(), "me", req); err != nil ||
+		dray.CodeOf(routeErr) != dray.CodeRouteConflict {
+		t.Errorf("explained: %v, %v", routeErr, err)
+	}
+}

@@ -49,10 +49,11 @@ type Request struct {
 	Context      dray.CallContext       `json:"context,omitzero"`
 	Plan         dray.PlanRouting       `json:"plan,omitzero"`
 	Mapping      dray.MappingMode       `json:"mapping,omitempty" enum:"schema,heuristic,none"`
+	Paths        dray.PathsSide         `json:"paths,omitempty" enum:"host,container" doc:"Whose paths the caller writes and reads. host: the host's; rewrite_text is then true unless the call says otherwise. container: the container's; nothing is mapped, cwd is relative to the container's workspace folder or a path of the container, and the call cannot run on the host. Default: the host's, and rewrite_text is the tool's own."`
 	OnDisconnect string                 `json:"on_disconnect,omitempty" enum:"cancel,continue" doc:"Whether the call is cancelled when its client disconnects."`
 	Leftovers    dray.Leftovers         `json:"leftovers,omitempty" enum:"kill,keep" doc:"Processes that the tool leaves running when it exits: kill (default) ends them, keep leaves them running and records them."`
 	OnSlowReader string                 `json:"on_slow_reader,omitempty" enum:"skip,wait" doc:"For a response that is a stream. skip (default): output that is not read in time is sent only as far as it is retained. wait: the tool waits for this reader, unless the reader stalls for 30 s."`
-	RewriteText  *bool                  `json:"rewrite_text,omitempty" doc:"Whether paths in the tool's output, and in files that it reads for the caller, are rewritten to the caller's. Default: the tool's own."`
+	RewriteText  *bool                  `json:"rewrite_text,omitempty" doc:"Whether paths in the tool's output, and in files that it reads for the caller, are rewritten to the caller's, and the caller's paths in arguments and commands to the container's. Default: true if paths is host, else the tool's own."`
 	Sync         []string               `json:"sync,omitempty" maxItems:"1000" doc:"Files and directories that are fetched into the sandbox root when the call ends: the caller's paths, the environment's, or relative to the working directory."`
 }
 
@@ -73,6 +74,7 @@ func (r *Request) invocation(v *validate.Violations, maxTimeout time.Duration) d
 		v.Add("/rewrite_text", "cannot be used with tty: rewritten text would not fit the layout "+
 			"of the terminal")
 	}
+	r.checkPaths(v)
 	checkSyncPaths(v, "/sync", r.Sync)
 	checkVariables(v, "/env", r.Env)
 	checkVariables(v, "/local_env", r.LocalEnv)
@@ -93,6 +95,7 @@ func (r *Request) invocation(v *validate.Violations, maxTimeout time.Duration) d
 			dray.MapSchema, dray.MapHeuristic, dray.MapNone),
 		Leftovers: validate.OneOf(v, "/leftovers", r.Leftovers,
 			dray.KillLeftovers, dray.KeepLeftovers),
+		Paths:       validate.OneOf(v, "/paths", r.Paths, dray.PathsOfHost, dray.PathsOfContainer),
 		Terminal:    r.TTY.Size(v, "/tty"),
 		RewriteText: r.RewriteText,
 		Sync:        r.Sync,
@@ -101,6 +104,19 @@ func (r *Request) invocation(v *validate.Violations, maxTimeout time.Duration) d
 			Override: routingTarget(v, "/plan/override", r.Plan.Override),
 			Fallback: routingTarget(v, "/plan/fallback", r.Plan.Fallback),
 		},
+	}
+}
+
+// checkPaths refuses a mapping of paths that are the container's already.
+func (r *Request) checkPaths(v *validate.Violations) {
+	if r.Paths != dray.PathsOfContainer {
+		return
+	}
+	if r.RewriteText != nil && *r.RewriteText {
+		v.Add("/rewrite_text", "cannot be true with paths container: no path is rewritten")
+	}
+	if r.Mapping != "" && r.Mapping != dray.MapNone {
+		v.Add("/mapping", "cannot be %s with paths container: no path is mapped", r.Mapping)
 	}
 }
 

@@ -29,6 +29,8 @@ type Call struct {
 	Env         map[string]string      `json:"env,omitempty"`
 	// Leftovers is "keep" to keep the processes that the tool leaves running.
 	Leftovers dray.Leftovers `json:"leftovers,omitzero"`
+	// Paths is the side whose paths the caller writes and reads. Empty is the host.
+	Paths dray.PathsSide `json:"paths,omitzero"`
 	// RewriteText enables the rewriting of paths in text; nil uses the tool's default.
 	RewriteText *bool `json:"rewrite_text,omitempty"`
 	// Sync are files and directories to copy to the host when the call ends.

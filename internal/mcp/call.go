@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,6 +27,7 @@ type callOptions struct {
 	Cwd            string            `json:"cwd"`
 	Workspace      string            `json:"workspace"`
 	Container      string            `json:"container"`
+	Paths          dray.PathsSide    `json:"paths"`
 	Env            map[string]string `json:"env"`
 	Timeout        *float64          `json:"timeout_seconds"`
 	WaitMS         *int64            `json:"wait_ms"`
@@ -71,13 +73,21 @@ func (o callOptions) request(name string, input json.RawMessage, h http.Header) 
 	req := &call.Request{
 		IdempotencyKey: o.IdempotencyKey, Tool: name, Input: input, Workspace: o.Workspace,
 		Container: o.Container, Cwd: o.Cwd, Env: o.Env, Timeout: o.Timeout, Stdin: o.Stdin,
+		Paths:     cmp.Or(o.Paths, dray.PathsSide(h.Get(pathsHeader))),
 		StdinOpen: o.StdinOpen, OnDisconnect: call.DisconnectContinue,
 	}
 	if req.Workspace == "" && req.Container == "" {
 		req.Workspace, req.Container = h.Get(workspaceHeader), h.Get(containerHeader)
 	}
 	// A relative directory is that of the workspace, or else of the client's own directory.
-	if base := h.Get(cwdHeader); base != "" && req.Workspace == "" && !path.IsAbs(req.Cwd) {
+	base := h.Get(cwdHeader)
+	if req.Paths == dray.PathsOfContainer {
+		if req.Workspace == "" && req.Container == "" {
+			req.Workspace = base
+		}
+		return req
+	}
+	if base != "" && req.Workspace == "" && !path.IsAbs(req.Cwd) {
 		joined := base + "/" + req.Cwd
 		if slices.Contains(strings.Split(joined, "/"), "..") {
 			req.Cwd = joined // for the check of the request, which path.Join would evade

@@ -205,18 +205,20 @@ func (s *Server) session(id string) *sdk.ServerSession {
 	return nil
 }
 
-// The headers with the defaults of all calls of a client. A URL can state them too: workspace, cwd
-// and container.
+// The headers with the defaults of all calls of a client. A URL can state them too: workspace, cwd,
+// container and paths.
 const (
 	workspaceHeader = "Dray-Workspace"
 	containerHeader = "Dray-Container"
 	cwdHeader       = "Dray-Cwd"
+	pathsHeader     = "Dray-Paths"
 )
 
 // setDefaults copies the defaults of calls from the query to headers, which tool calls get.
 func setDefaults(h http.Header, query url.Values) {
 	for name, header := range map[string]string{
 		"workspace": workspaceHeader, "container": containerHeader, "cwd": cwdHeader,
+		"paths": pathsHeader,
 	} {
 		if v := query.Get(name); v != "" {
 			h.Set(header, v)

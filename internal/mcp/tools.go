@@ -83,6 +83,9 @@ var options = []option{
 		`project. Omit it for the client's own."}`},
 	{name: "container", schema: `{"type":"string","description":"Name or id of the container to run ` +
 		`in. Omit it unless several are configured."}`},
+	{name: "paths", schema: `{"type":"string","enum":["host","container"],"description":"Whose ` +
+		`paths you write and read: host maps them in arguments, commands and output; container ` +
+		`maps none."}`},
 	{name: "env", schema: `{"type":"object","additionalProperties":{"type":"string"},` +
 		`"description":"Environment variables for this call."}`},
 	{name: "timeout_seconds", schema: `{"type":"number","description":"The call is killed after ` +

@@ -74,9 +74,18 @@ func (e argElement) members() []string {
 	return names
 }
 
+// members returns the names of the members that any element takes.
+func (t *argvTemplate) members() []string {
+	var names []string
+	for _, e := range t.elements {
+		names = append(names, e.members()...)
+	}
+	return names
+}
+
 // takesInput reports whether any element takes a value of the input.
 func (t *argvTemplate) takesInput() bool {
-	return slices.ContainsFunc(t.elements, func(e argElement) bool { return len(e.members()) > 0 })
+	return len(t.members()) > 0
 }
 
 // inputMembers is what an input schema says about the members of an input.

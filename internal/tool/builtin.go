@@ -27,8 +27,8 @@ func (r *Registry) builtins() ([]*definition, error) {
 	stat.paths.symlinks = true
 	r.sync = r.syncTool(inputOfCall)
 	all := []*definition{
-		processTool(r, "exec", execArgv),
-		processTool(r, "shell", shellArgv),
+		processTool(r, "exec", execArgv, "argv"),
+		processTool(r, "shell", shellArgv, "command"),
 		fileTool(r, "read_file", readFile, nil),
 		fileTool(r, "write_file", writeFile, checkWriteInput),
 		fileTool(r, "edit_file", editFile, checkEditInput),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -20,8 +21,9 @@ import (
 // the output back into the caller's. It refuses an input with an invalid path (path_invalid,
 // path_too_deep, bad_cwd) before anything starts. In an output, an invalid path stays raw and is
 // listed, as does one whose symlink on the host leads out of its directory. If the call, or else
-// the tool, rewrites text, mapPaths sets call.NewTextFilter. On the host the paths are the caller's
-// already: nothing is rewritten or listed, and the same inputs are refused.
+// the tool, rewrites text, arguments and commands are rewritten too, and mapPaths sets
+// call.NewTextFilter. On the host, and for a caller with the paths of the container, the paths are
+// the caller's already: nothing is rewritten or listed, and the same inputs are refused.
 func (d *definition) mapPaths(
 	ctx context.Context, call dray.Call, sink dray.Sink,
 ) (dray.Result, error) {
@@ -33,18 +35,22 @@ func (d *definition) mapPaths(
 		return m.withReport(dray.Result{}), err
 	}
 	res, err := d.run(ctx, call, sink)
+	m.explainFailure(call.Invocation, res, err)
 	return m.withReport(m.mapResult(ctx, res)), m.mapError(err)
 }
 
 type mapping struct {
 	*definition
 
-	mode      dray.MappingMode
-	caps      dray.Capabilities
-	mapper    *pathmapper.Mapper
-	report    dray.MappingReport
-	warnings  []string
-	container bool
+	mode     dray.MappingMode
+	caps     dray.Capabilities
+	mapper   *pathmapper.Mapper
+	report   dray.MappingReport
+	warnings []string
+	// maps reports whether paths are mapped: in a container, for a caller with the host's paths.
+	maps bool
+	// ofContainer reports whether the caller's paths are those of the container (PM-17).
+	ofContainer bool
 }
 
 func (d *definition) newMapping(call dray.Call) (*mapping, error) {
@@ -55,8 +61,9 @@ func (d *definition) newMapping(call dray.Call) (*mapping, error) {
 			Mapped: []dray.MappedPath{}, Unmapped: []dray.UnmappedPath{}, Errors: []dray.Detail{},
 		},
 	}
-	m.container = m.caps.Kind != dray.KindHost
-	if !m.container {
+	m.ofContainer = call.Invocation.Paths == dray.PathsOfContainer
+	m.maps = m.caps.Kind != dray.KindHost && !m.ofContainer
+	if !m.maps {
 		return m, nil
 	}
 	var err error
@@ -70,8 +77,11 @@ func (m *mapping) mapCall(call *dray.Call) error {
 	if call.WorkDir, err = m.dir(call.Invocation, call.Route); err != nil {
 		return err
 	}
-	input, report, err := m.mapper.Input(jsontext.Value(call.Invocation.Input),
-		m.options("/input", m.input))
+	opts := m.options("/input", m.input)
+	if m.rewritesText(call.Invocation) {
+		opts.Texts = m.paths.texts
+	}
+	input, report, err := m.mapper.Input(jsontext.Value(call.Invocation.Input), opts)
 	m.add(report)
 	if err != nil {
 		return err
@@ -88,16 +98,42 @@ func (m *mapping) mapCall(call *dray.Call) error {
 // rewritesText reports whether paths in text are rewritten. Output on a terminal is not: programs
 // position it by its length.
 func (m *mapping) rewritesText(inv dray.Invocation) bool {
-	wanted := m.RewriteText
+	wanted := m.RewriteText || inv.Paths == dray.PathsOfHost
 	if inv.RewriteText != nil {
 		wanted = *inv.RewriteText
 	}
-	return m.container && wanted && inv.Terminal == nil
+	return m.maps && wanted && inv.Terminal == nil
+}
+
+// maxExplained is the maximum number of paths that the report of a failure explains.
+const maxExplained = 20
+
+// explainFailure lists the host paths in the arguments or the command of a call that failed and
+// whose text was not rewritten, with their container paths: they may be why it failed (PM-16).
+func (m *mapping) explainFailure(inv dray.Invocation, res dray.Result, err error) {
+	if !m.maps || len(m.paths.texts) == 0 || m.rewritesText(inv) ||
+		dray.NormalizeResult(res, err).Status == dray.StatusSucceeded {
+		return
+	}
+	opts := m.options("/input", m.input)
+	opts.Texts = m.paths.texts
+	for i, p := range m.mapper.TextPaths(jsontext.Value(inv.Input), opts) {
+		if i == maxExplained {
+			break
+		}
+		reason := "in the container it is " + p.To + "; use that path, or set rewrite_text"
+		if i == 0 {
+			m.warnings = append(m.warnings, fmt.Sprintf(
+				"%s contains %s: %s", p.Pointer, lexical.Truncate(p.From, maxMessage), reason))
+		}
+		m.report.Unmapped = append(m.report.Unmapped,
+			dray.UnmappedPath{Pointer: p.Pointer, Path: p.From, Reason: reason})
+	}
 }
 
 // mapError maps the paths in the error message of a file tool into the caller's, who gave them.
 func (m *mapping) mapError(err error) error {
-	if _, ok := errors.AsType[*dray.Error](err); !ok || !m.container || !m.paths.errors {
+	if _, ok := errors.AsType[*dray.Error](err); !ok || !m.maps || !m.paths.errors {
 		return err
 	}
 	e := dray.AsError(err)
@@ -115,7 +151,7 @@ func (m *mapping) mapResult(ctx context.Context, res dray.Result) dray.Result {
 		m.add(*r)
 		res.Metadata.Mapping = nil
 	}
-	if !m.container || len(res.Output) == 0 {
+	if !m.maps || len(res.Output) == 0 {
 		return res
 	}
 	guard := SymlinkGuard{links: m.paths.symlinks}
@@ -155,9 +191,9 @@ func (m *mapping) add(r dray.MappingReport) {
 	m.report.Errors = append(m.report.Errors, r.Errors...)
 }
 
-// withReport attaches the mapping report. There is none on the host.
+// withReport attaches the mapping report. There is none if nothing is mapped.
 func (m *mapping) withReport(res dray.Result) dray.Result {
-	if m.container {
+	if m.maps {
 		res.Metadata.Mapping = &m.report
 		res.Metadata.Warnings = append(m.warnings, res.Metadata.Warnings...)
 	}
@@ -169,11 +205,13 @@ func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
 	switch {
 	case inv.Cwd == "", m.InWorkspace:
 		return m.caps.WorkspaceFolder, nil
-	case !path.IsAbs(inv.Cwd) && (!m.container || inv.Workspace == ""):
+	case m.ofContainer && !path.IsAbs(inv.Cwd):
+		return path.Join(m.caps.WorkspaceFolder, inv.Cwd), nil
+	case !path.IsAbs(inv.Cwd) && (!m.maps || inv.Workspace == ""):
 		return path.Join(cmp.Or(inv.Workspace, m.caps.WorkspaceFolder), inv.Cwd), nil
 	case !path.IsAbs(inv.Cwd):
 		return m.below(inv, cmp.Or(route.Workspace, inv.Workspace))
-	case m.container:
+	case m.maps:
 		return m.absolute(inv.Cwd, cmp.Or(route.Workspace, inv.Workspace))
 	default:
 		return inv.Cwd, nil

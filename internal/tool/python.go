@@ -206,6 +206,7 @@ func (r *Registry) pythonTool() *definition {
 			return checkPythonInput(input, r.Python.Prepare)
 		},
 		explain: explainMisplaced,
+		paths:   pathRules{texts: []string{"argv"}},
 		about:   r.Python.describeRuntimes(),
 	}
 	d.NeedsOf = func(input json.RawMessage) dray.Needs {

@@ -213,6 +213,9 @@ type definition struct {
 type pathRules struct {
 	// mode holds for every call. Empty is the mode of the call, else of the tool.
 	mode dray.MappingMode
+	// texts are the members of the input in whose strings paths are rewritten, if text is: arguments
+	// and commands (PM-16).
+	texts []string
 	// errors has the paths in error messages mapped: they are those of the caller's input.
 	errors bool
 	// symlinks says that the output describes symlinks themselves, so their targets are not checked

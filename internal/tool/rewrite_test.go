@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/dray-dev/dray"
@@ -55,5 +56,70 @@ func TestTextRewriting(t *testing.T) {
 	succeeded(t, res)
 	if res.Stdout.Text != b.folder+"\r\n" || res.Stdout.Rewritten != nil {
 		t.Errorf("on a terminal: %+v", res.Stdout)
+	}
+}
+
+// With rewriting on, host paths in arguments and commands become the container's. With it off, the
+// report of a call that fails explains them. The caller's form of the input stays (PM-16).
+func TestArgumentRewriting(t *testing.T) {
+	b := newFixture(t)
+	b.contain()
+	b.write(t, "a.txt", "found\n", 0o644)
+	on := func(c *dray.Call) { c.Invocation.Paths = dray.PathsOfHost }
+	for tool, input := range map[string]object{
+		"exec":  {"argv": []string{"sh", "-c", "cat /srv/app/a.txt"}},
+		"shell": {"command": "cat </srv/app/a.txt"},
+	} {
+		res := b.call(t, tool, input, on)
+		succeeded(t, res)
+		if res.Stdout.Text != "found\n" || len(res.Metadata.Mapping.Mapped) != 1 {
+			t.Errorf("%s: %q, %+v", tool, res.Stdout.Text, res.Metadata.Mapping)
+		}
+		res = b.call(t, tool, input)
+		report := res.Metadata.Mapping
+		if res.Status == dray.StatusSucceeded || len(report.Mapped) > 0 || len(report.Unmapped) != 1 {
+			t.Fatalf("%s: %+v, %+v", tool, res.Status, report)
+		}
+		got := report.Unmapped[0]
+		if got.Path != "/srv/app/a.txt" || !strings.Contains(got.Reason, b.folder+"/a.txt") ||
+			len(res.Metadata.Warnings) != 1 {
+			t.Errorf("%s: %+v, %q", tool, got, res.Metadata.Warnings)
+		}
+	}
+	res := b.call(t, "shell", object{"command": "echo /srv/app"})
+	if succeeded(t, res); len(res.Metadata.Mapping.Unmapped) > 0 {
+		t.Errorf("a success explains %+v", res.Metadata.Mapping)
+	}
+}
+
+// A caller with the container's paths: nothing is mapped either way, file tools take and return
+// them, and cwd is a path of the container (PM-17).
+func TestContainerPaths(t *testing.T) {
+	b := newFixture(t)
+	b.contain()
+	b.write(t, "sub/a.txt", "/srv/app\n", 0o644)
+	in := func(cwd string) func(*dray.Call) {
+		return func(c *dray.Call) {
+			c.Invocation.Paths, c.Invocation.Cwd, c.Invocation.Workspace = dray.PathsOfContainer, cwd, "/srv/app"
+		}
+	}
+	file := b.folder + "/sub/a.txt"
+	for _, cwd := range []string{"sub", b.folder + "/sub"} {
+		res := b.call(t, "shell", object{"command": "pwd; cat " + file + "; echo /srv/app"}, in(cwd))
+		succeeded(t, res)
+		if res.Stdout.Text != b.folder+"/sub\n/srv/app\n/srv/app\n" || res.Metadata.Mapping != nil {
+			t.Errorf("%s: %q %+v", cwd, res.Stdout.Text, res.Metadata.Mapping)
+		}
+	}
+	res := b.call(t, "read_file", object{"path": file}, in(""))
+	succeeded(t, res)
+	if got := output[readOutput](t, res); got.Path != file || *got.Content != "/srv/app\n" {
+		t.Errorf("%+v", got)
+	}
+	for _, outside := range []string{"/srv/app/sub/a.txt", "/etc/passwd"} {
+		res = b.call(t, "read_file", object{"path": outside}, in(""))
+		if res.Error == nil || res.Error.Code != dray.CodePathInvalid {
+			t.Errorf("%s: %+v", outside, res.Error)
+		}
 	}
 }

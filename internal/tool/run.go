@@ -18,8 +18,10 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// processTool returns a built-in tool that starts the process which argv makes of an input.
-func processTool[In any](r *Registry, name string, argv func(In) []string) *definition {
+// processTool returns a built-in tool that starts the process which argv makes of an input. text is
+// the member of the input that argv consists of.
+func processTool[In any](r *Registry, name string, argv func(In) []string, text string,
+) *definition {
 	run := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		var in In
 		if err := read(call.MappedInput, &in); err != nil {
@@ -30,8 +32,9 @@ func processTool[In any](r *Registry, name string, argv func(In) []string) *defi
 		return outcome.Result, err
 	}
 	return &definition{
-		Tool: dray.Tool{Name: name, StartsProcess: true, AcceptsStdin: true},
-		run:  r.fetchOutputs(run),
+		Tool:  dray.Tool{Name: name, StartsProcess: true, AcceptsStdin: true},
+		run:   r.fetchOutputs(run),
+		paths: pathRules{texts: []string{text}},
 	}
 }
 
@@ -84,6 +87,7 @@ func (r *Registry) command(t dray.Tool, c Command) (*definition, []Violation) {
 			c.Stdin = StdinNone
 		}
 	}
+	d.paths.texts = argv.members()
 	tool := &commandDefinition{d, c, argv}
 	d.check = func(input json.RawMessage) []dray.Detail {
 		_, details := tool.argv.expand(input)

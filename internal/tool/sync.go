@@ -113,7 +113,8 @@ func (r *Registry) runSync(
 func newTransferRequest(call dray.Call, paths []string, sink dray.Sink) transfer.Request {
 	inv, started := call.Invocation, time.Now()
 	req := transfer.Request{
-		ID: inv.ID, Paths: paths, Workspace: cmp.Or(call.Route.Workspace, inv.Workspace),
+		ID: inv.ID, Paths: paths, ContainerPaths: inv.Paths == dray.PathsOfContainer,
+		Workspace: cmp.Or(call.Route.Workspace, inv.Workspace),
 		Progress: func(p transfer.Progress) {
 			megabytes := float64(p.Bytes) / 1e6
 			sink.Progress("sync", fmt.Sprintf("%d files and directories, %.1f MB, %.1f MB/s", p.Files,

@@ -34,7 +34,7 @@ func (s *Syncer) Declare(env dray.Environment, req Request) *Declaration {
 	if caps.Container != nil {
 		d.container = caps.Container.ID
 	}
-	if paths, err := newPathResolver(caps, req.Dir, req.Workspace); err == nil {
+	if paths, err := newPathResolver(caps, req); err == nil {
 		for _, input := range req.Paths {
 			if p, err := paths.inContainer(input); err == nil {
 				d.paths = append(d.paths, p)

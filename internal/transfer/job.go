@@ -106,7 +106,7 @@ type syncJob struct {
 }
 
 func (s *Syncer) newJob(env dray.Environment, req Request) (*syncJob, error) {
-	paths, err := newPathResolver(env.Capabilities(), req.Dir, req.Workspace)
+	paths, err := newPathResolver(env.Capabilities(), req)
 	return &syncJob{
 		s: s, req: req, paths: paths, destination: ".", checkTarget: s.deny.check,
 		refusals: refusals{skip: req.SkipRefused, dirs: map[string]bool{}, partial: map[string]bool{}},

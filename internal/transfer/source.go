@@ -203,10 +203,13 @@ type pathResolver struct {
 	withConfigured, mountsOnly *pathmapper.Mapper // with configured mappings, and without
 	dir                        string             // of relative paths; may be empty
 	workspace                  string             // the workspace folder on the host, or empty
+	containerOnly              bool               // a caller's paths are never the host's
 }
 
-func newPathResolver(caps dray.Capabilities, dir, workspace string) (pathResolver, error) {
-	p := pathResolver{caps: caps, dir: dir, workspace: workspace}
+func newPathResolver(caps dray.Capabilities, req Request) (pathResolver, error) {
+	p := pathResolver{
+		caps: caps, dir: req.Dir, workspace: req.Workspace, containerOnly: req.ContainerPaths,
+	}
 	mounts := slices.DeleteFunc(slices.Clone(caps.Mounts),
 		func(m dray.Mount) bool { return m.Configured })
 	var err error
@@ -225,6 +228,9 @@ func (p pathResolver) inContainer(input string) (string, error) {
 	t, err := p.withConfigured.ToContainer(input) // fails for a Windows path
 	if err != nil {
 		return "", err
+	}
+	if p.containerOnly {
+		return absolute(input, p.dir)
 	}
 	if t.Mapped {
 		return t.Path, nil

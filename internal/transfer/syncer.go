@@ -248,6 +248,8 @@ type Request struct {
 	// Paths are the sources as the caller wrote them: for Fetch the caller's own paths or the
 	// container's, absolute or relative to Dir; for Push paths of the host.
 	Paths []string
+	// ContainerPaths reports that absolute paths of a Fetch are the container's, never the host's.
+	ContainerPaths bool
 	// Dir is the call's working directory in the container; empty if the call has no workspace.
 	Dir string
 	// Workspace is the host's path of the call's workspace folder; empty if it has none.

@@ -53,7 +53,9 @@ current directory.
 			return usagef("an argument is not UTF-8").
 				WithHint("requests are JSON: pass such bytes on stdin or in a file")
 		}
-		terminal, err := tty.terminal(a, flags.rewrite)
+		rewrites := flags.rewrite || flags.paths == string(dray.PathsOfHost) && !flags.noRewrite &&
+			!tty.wanted
+		terminal, err := tty.terminal(a, rewrites)
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ type callFlags struct {
 	timeout                   time.Duration
 	leftovers                 string
 	rewrite, noRewrite        bool
+	paths                     string
 	sync                      []string
 	plan, session             string
 	labels                    []string
@@ -45,9 +46,25 @@ func (f *callFlags) addTarget(cmd *cobra.Command) {
 	f.addPlace(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.cwd, "cwd", "", "working `directory` (default: the current one)")
+	addPathsFlag(cmd, &f.paths)
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "set the environment variable `K=V` (repeatable)")
 	flags.StringVar(&f.plan, "plan", "",
 		"`id` of the plan, whose routing and budget apply (default: $DRAY_PLAN_ID)")
+}
+
+func addPathsFlag(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "paths", "",
+		"`side` whose paths are written and read: host (then --rewrite is the default), or container: "+
+			"then nothing is mapped, and --cwd is a directory of the container")
+}
+
+// checkPathsFlag returns the value of --paths.
+func checkPathsFlag(value string) (dray.PathsSide, error) {
+	side := dray.PathsSide(value)
+	if side != "" && side != dray.PathsOfHost && side != dray.PathsOfContainer {
+		return "", usagef("invalid value %q for --paths", value).WithHint("use host or container")
+	}
+	return side, nil
 }
 
 // addPlace adds the flags that name a workspace, a container or the host.
@@ -110,6 +127,9 @@ func (f *callFlags) call(cmd *cobra.Command, tool string, input jsontext.Value,
 		return call, usagef("--timeout %s is not positive", f.timeout)
 	}
 	var err error
+	if call.Paths, err = checkPathsFlag(f.paths); err != nil {
+		return call, err
+	}
 	if call.Env, err = parsePairs("--env", f.env); err != nil {
 		return call, err
 	}
@@ -171,6 +191,9 @@ func (f *callFlags) resolvePaths(ctx context.Context, call *client.Call) error {
 		return err
 	}
 	call.Cwd = f.cwd
+	if call.Paths == dray.PathsOfContainer {
+		return f.resolveInContainer(ctx, call, current)
+	}
 	switch {
 	case f.workspace != "":
 		call.Workspace = absolute(current, f.workspace)
@@ -185,6 +208,25 @@ func (f *callFlags) resolvePaths(ctx context.Context, call *client.Call) error {
 		call.Cwd = current
 	}
 	if call.Workspace != "" && !f.host {
+		call.LocalEnv = localEnv(ctx, call.Workspace)
+	}
+	return nil
+}
+
+// resolveInContainer sets the workspace of a call with paths of the container. Its default working
+// directory is the current one in the workspace folder of the container.
+func (f *callFlags) resolveInContainer(ctx context.Context, call *client.Call, current string,
+) error {
+	switch {
+	case f.workspace != "":
+		call.Workspace = absolute(current, f.workspace)
+	case f.container == "":
+		call.Workspace = nearestWorkspace(ctx, current)
+	}
+	if rest, ok := lexical.Rel(call.Workspace, current); ok && call.Workspace != "" && f.cwd == "" {
+		call.Cwd = rest
+	}
+	if call.Workspace != "" {
 		call.LocalEnv = localEnv(ctx, call.Workspace)
 	}
 	return nil

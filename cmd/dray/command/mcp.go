@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dray-dev/dray"
+
 	"github.com/dray-dev/dray/internal/client"
 	"github.com/dray-dev/dray/internal/mcp"
 )
@@ -15,7 +17,7 @@ import (
 const maxMCPMessage = 64 << 20
 
 func newMCP(a *app) *cobra.Command {
-	var workspace, container string
+	var workspace, container, paths string
 	cmd := &cobra.Command{
 		Use:   "mcp [flags]",
 		Short: "Connect an MCP client on stdin and stdout to the daemon",
@@ -33,8 +35,9 @@ Clients that connect to a URL use /mcp of the daemon instead, if server.tcp is s
 	cmd.AddCommand(newMCPInstall(a))
 	addWorkspaceFlag(cmd, &workspace)
 	cmd.Flags().StringVar(&container, "container", "", "run calls in this `container`, by name or id")
+	addPathsFlag(cmd, &paths)
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
-		target, err := mcpPath(workspace, container)
+		target, err := mcpPath(ctx, workspace, container, paths)
 		if err != nil {
 			return err
 		}
@@ -49,7 +52,11 @@ Clients that connect to a URL use /mcp of the daemon instead, if server.tcp is s
 }
 
 // mcpPath returns /mcp with the defaults of calls.
-func mcpPath(workspace, container string) (string, error) {
+func mcpPath(ctx context.Context, workspace, container, paths string) (string, error) {
+	side, err := checkPathsFlag(paths)
+	if err != nil {
+		return "", err
+	}
 	if workspace != "" && container != "" {
 		return "", usagef("--workspace and --container exclude each other")
 	}
@@ -58,6 +65,12 @@ func mcpPath(workspace, container string) (string, error) {
 		return "", err
 	}
 	query := url.Values{}
+	if side != "" {
+		query.Set("paths", string(side))
+	}
+	if side == dray.PathsOfContainer && container == "" && workspace == "" {
+		workspace = nearestWorkspace(ctx, current)
+	}
 	switch {
 	case workspace != "":
 		query.Set("workspace", absolute(current, workspace))
