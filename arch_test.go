@@ -243,6 +243,8 @@ var owners = []owner{
 	// the configuration, and compose files
 	{"go.yaml.in/yaml", []string{"config", "internal/devcontainer/compose"}},
 	{"github.com/spf13/cobra", []string{"cmd/dray/command"}},
+	{"github.com/cedar-policy/cedar-go", []string{"internal/policy"}},
+	{"mvdan.cc/sh", []string{"internal/policy"}},
 	{"github.com/mattn/go-sqlite3", []string{"audit"}},
 	{"github.com/pressly/goose", []string{"audit"}},
 	{"golang.org/x/mod", []string{"audit/..."}},

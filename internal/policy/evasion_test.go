@@ -1,0 +1,161 @@
+package policy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/policy"
+)
+
+const noRemove = `
+@id("any") permit (principal, action == Action::"call", resource);
+@id("opaque") @ask("it can run what policies do not see")
+permit (principal, action == Action::"call", resource) when { context.opaque };
+@id("outside") @ask("it writes outside")
+permit (principal, action == Action::"call", resource) when { !context.writes_outside.isEmpty() };
+@id("no-rm") forbid (principal, action == Action::"call", resource)
+when { context.programs.contains("rm") };
+`
+
+func newEngine(t *testing.T, text string) *policy.Engine {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "a.cedar")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := policy.New(policy.Options{Files: []string{file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func callOf(t *testing.T, tool string, input any) dray.Call {
+	t.Helper()
+	b, err := json.Marshal(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dray.Call{
+		Tool: &dray.Tool{Name: tool, StartsProcess: true},
+		Invocation: dray.Invocation{
+			Tool: tool, Input: b, Principal: "uid:1000", Workspace: t.TempDir(),
+		},
+		Route: dray.Route{Environment: dray.KindContainer},
+	}
+}
+
+func shell(t *testing.T, command string) dray.Call {
+	t.Helper()
+	return callOf(t, "shell", map[string]string{"command": command})
+}
+
+// Where rm is denied, no spelling of it runs without a question (SE-04).
+func TestEvasions(t *testing.T) {
+	e := newEngine(t, noRemove)
+	for _, command := range []string{
+		"rm x", `\rm x`, `"r"m x`, `'rm' x`, `r''m x`, `$'\x72m' x`, `$'\162m' x`, `$"rm" x`, "r\\\nm x",
+		"/bin/rm x", "/bin/../bin/rm x", "//bin//rm x", "./rm x", "command rm x", "builtin command rm x",
+		"exec rm x", "exec -a ls rm x", "( rm x )", "{ rm x; }", "true && rm x", "false || rm x",
+		"true; rm x", "true\nrm x", "true\r\nrm x\r\n", "true & rm x", "true | rm x", "\trm\tx", "! rm x",
+		"time rm x", "if true; then rm x; fi", "for i in 1; do rm $i; done", "while rm x; do :; done",
+		"case a in a) rm x;; esac", "f() { rm x; }; f", "ls() { rm x; }; ls", "function ls { rm x; }; ls",
+		"sh -c 'rm x'", `bash -c "sh -c 'rm x'"`, "sh -ec 'rm x'", "sh -c -- 'rm x'", "bash -lc 'rm x'",
+		"sh <<E\nrm x\nE", "sh <<<'rm x'", "echo rm x | sh", "echo cm0geAo= | base64 -d | sh",
+		"bash <(echo rm x)", "cat <(rm x)", "echo $(rm x)", "echo `rm x`", `echo "$(rm x)"`,
+		"echo ${a:-$(rm x)}", "echo $(( $(rm x) ))", "cat <<E\n$(rm x)\nE", "a=$(rm x)",
+		"R=rm; $R x", "R=rm; ${R} x", `"$0" x`, "r{m,} x", "{rm,x}", "/bin/r? x", "/bin/[r]m x", "r*m x",
+		"eval rm x", "eval 'r''m x'", "eval \"$X\"", ". ./x", "source x", "alias ls=rm; ls x",
+		"trap 'rm x' EXIT", `trap "$X" EXIT`, "coproc rm x", "PATH=. ls", "LD_PRELOAD=./x.so ls",
+		"export PATH=.; ls", "declare -x LD_PRELOAD=x; ls", "BASH_ENV=x bash -c ls", "A=1 rm x",
+		"GIT_SSH_COMMAND='rm x' git fetch", "git -c alias.x='!rm x' x", "git config alias.x '!rm x'",
+		"xargs rm <x", "echo x | xargs -n1 rm", "echo rm x | xargs env", "echo rm | xargs -I{} {} x",
+		"echo x | xargs -I{} sh -c '{}'", "find . -exec rm {} ;", `find . -exec rm {} \;`, "find . -delete",
+		`find . -execdir sh -c 'rm x' \;`, `find . -ok rm {} +`, `find . $X rm {} \;`,
+		`find /bin -name rm -exec {} x \;`, "env rm x", "env -i rm x", "env A=1 rm x", "env -S 'rm x'",
+		"env -u A rm x", "sudo rm x", "sudo -u root rm x", "sudo -u root -- rm x", "sudo -s", "doas rm x",
+		"nice rm x", "nice -n 5 rm x", "nice -5 rm x", "nohup rm x", "timeout 5 rm x",
+		"timeout -s KILL 5 rm x", "timeout --signal=KILL 5 rm x", "setsid rm x", "stdbuf -oL rm x",
+		"ionice -c 3 rm x", "taskset 1 rm x", "busybox rm x", "busybox sh -c 'rm x'", "toybox rm x",
+		"python3 -c 'x'", "python3.12 x.py", "perl -e x", "ruby -e x", "node -e x", "php -r x",
+		"awk 'BEGIN{system(\"rm x\")}'", "gawk x", "sed '1e rm x'", "sed -n 's/a/rm x/e'", "vim -c ':!rm x'",
+		"ex -c x", "ed x", "make", "make -f x", "ssh h rm x", "nc -e rm h 1", "script -c 'rm x'",
+		"su -c 'rm x'", "tar -cf x --checkpoint-action=exec=rm x", "tar -I rm -xf x", "tar xf a --to-command=rm",
+		"zsh -c 'rm x'", "fish -c x", "ksh -c x", "go run x.go", "npm run x", "watch rm x", "parallel rm ::: x",
+		"strace rm x", "flock x rm x", "chroot / rm x", "/lib64/ld-linux-x86-64.so.2 /bin/rm x",
+		"enable -f x y", "hash -p /bin/rm ls; ls x", "mapfile -C rm -c1 a", "rg --pre rm x", "fd -x rm",
+		"sort --compress-program=rm x", "split --filter=rm x", "~/x", "echo &>f rm x", "if", "'", "$(",
+		"echo x > /etc/passwd", "echo x >$F", "cat x &> /etc/x", "[ 1 ] && rm x", "[[ 1 ]] && rm x",
+		"gdb -ex x", "docker run x", "env - rm x", "env - -u A rm x", "env --chdir=/ rm x", "command -p rm x",
+	} {
+		if d := e.Decide(t.Context(), shell(t, command)); d.Effect == policy.Allow {
+			t.Errorf("%q is allowed: %+v", command, policy.FactsOf(t.Context(), shell(t, command)))
+		}
+	}
+}
+
+// What runs nothing hidden is allowed: the analysis does not ask about everything.
+func TestPlainCommandsAreAllowed(t *testing.T) {
+	e := newEngine(t, noRemove)
+	for _, command := range []string{
+		"ls", "ls -la *.go", "cat a b | grep x", "echo 'rm x'", "go build ./...", "cd x && ls", "echo x >y",
+		"ls 2>&1 >/dev/null", "timeout 5 ls", "env A=1 ls", "xargs -n 1 ls <x", "sh -c 'ls; cat x'",
+		"find . -name '*.go' -exec grep x {} +", "[ -f x ] && cat x", "for i in a b; do echo $i; done",
+		"git status", "git -h",
+	} {
+		if d := e.Decide(t.Context(), shell(t, command)); d.Effect != policy.Allow {
+			t.Errorf("%q: %+v %+v", command, d, policy.FactsOf(t.Context(), shell(t, command)).OpaqueReasons)
+		}
+	}
+	argv := callOf(t, "exec", map[string]any{"argv": []string{"echo", "$(rm x)", "; rm x"}})
+	if d := e.Decide(t.Context(), argv); d.Effect != policy.Allow {
+		t.Errorf("exec: %+v", d)
+	}
+}
+
+// A symlink that leads out of the workspace does not hide where a file is written (SE-04).
+func TestSymlinkOutside(t *testing.T) {
+	e := newEngine(t, noRemove)
+	call := callOf(t, "write_file", map[string]string{"path": "link/x"})
+	call.Tool.InputSchema = json.RawMessage(`{"properties": {"path": {"format": "path"}}}`)
+	if d := e.Decide(t.Context(), call); d.Effect != policy.Allow {
+		t.Errorf("inside: %+v", d)
+	}
+	if err := os.Symlink(t.TempDir(), call.Invocation.Workspace+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"link/x", "link/../x", "../x", "/etc/x"} {
+		call.Invocation.Input, _ = json.Marshal(map[string]string{"path": p})
+		if d := e.Decide(t.Context(), call); d.Effect != policy.Ask {
+			t.Errorf("%s: %+v", p, d)
+		}
+	}
+}
+
+// Nothing in the context or the plan of a call changes a fact (SE-05).
+func TestContextIsNoFact(t *testing.T) {
+	call := shell(t, "rm x")
+	before, _ := json.Marshal(policy.FactsOf(t.Context(), call))
+	call.Invocation.Context = dray.CallContext{
+		PlanID: "p", SessionID: "s", SandboxID: "b", Labels: map[string]string{"approved": "yes"},
+	}
+	call.Invocation.Plan.Override = "host"
+	if after, _ := json.Marshal(policy.FactsOf(t.Context(), call)); !bytes.Equal(after, before) {
+		t.Errorf("facts %s, without context %s", after, before)
+	}
+	if d := newEngine(t, noRemove).Decide(t.Context(), call); d.Effect != policy.Deny {
+		t.Errorf("%+v", d)
+	}
+}
+
+// The analysis neither panics nor hangs, whatever the text is.
+func FuzzShell(f *testing.F) {
+	for _, seed := range []string{"rm x", "{a,b}{1..99999999}", "sh -c 'sh -c \"x\"'", "find . -exec x {} \\;"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, command string) { policy.FactsOf(t.Context(), shell(t, command)) })
+}

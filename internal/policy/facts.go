@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cedar-policy/cedar-go/types"
+
+	"github.com/dray-dev/dray"
+)
+
+// Bounds of the facts of one call. What exceeds one makes the call opaque.
+const (
+	maxCommand  = 64 << 10 // bytes of a command
+	maxFacts    = 1000     // members of one set
+	maxNesting  = 16       // shells and wrappers in each other
+	pathTimeout = 2 * time.Second
+)
+
+// Facts are what policies can ask about a call. All lists are sorted.
+type Facts struct {
+	Environment   string   `json:"environment"`
+	Container     string   `json:"container"`
+	Workspace     string   `json:"workspace"`
+	Cwd           string   `json:"cwd"`
+	CwdInside     bool     `json:"cwd_inside"`
+	Env           []string `json:"env"`
+	DangerousEnv  []string `json:"dangerous_env"`
+	Argv          []string `json:"argv"`
+	Command       string   `json:"command"`
+	Programs      []string `json:"programs"`
+	Opaque        bool     `json:"opaque"`
+	OpaqueReasons []string `json:"opaque_reasons"`
+	Reads         []string `json:"reads"`
+	Writes        []string `json:"writes"`
+	ReadsOutside  []string `json:"reads_outside"`
+	WritesOutside []string `json:"writes_outside"`
+}
+
+func (f Facts) record() types.Record {
+	return types.NewRecord(types.RecordMap{
+		"environment": types.String(f.Environment), "container": types.String(f.Container),
+		"workspace": types.String(f.Workspace), "cwd": types.String(f.Cwd),
+		"cwd_inside": types.Boolean(f.CwdInside), "env": textSet(f.Env),
+		"dangerous_env": textSet(f.DangerousEnv), "argv": textSet(f.Argv),
+		"command": types.String(f.Command), "programs": textSet(f.Programs),
+		"opaque": types.Boolean(f.Opaque), "opaque_reasons": textSet(f.OpaqueReasons),
+		"reads": textSet(f.Reads), "writes": textSet(f.Writes),
+		"reads_outside": textSet(f.ReadsOutside), "writes_outside": textSet(f.WritesOutside),
+	})
+}
+
+// FactsOf returns the facts of a call, whose invocation, tool and route are set. Nothing of its
+// context or plan is among them (SE-05).
+func FactsOf(ctx context.Context, call dray.Call) Facts {
+	inv := call.Invocation
+	f := Facts{
+		Environment: string(call.Route.Environment), Container: call.Route.Container,
+		Workspace: call.Route.Workspace,
+	}
+	if f.Workspace == "" {
+		f.Workspace = inv.Workspace
+	}
+	f.Cwd = inv.Cwd
+	if !filepath.IsAbs(f.Cwd) && f.Workspace != "" {
+		f.Cwd = filepath.Join(f.Workspace, f.Cwd)
+	}
+	a := newAnalysis()
+	for name := range inv.Env {
+		a.variable(name)
+	}
+	argv := argvOf(call)
+	a.argv(argv, 0, false)
+	f.Command = strings.Join(argv, " ")
+	if len(f.Command) > maxCommand || len(argv) > maxFacts {
+		a.hide("the command is too long")
+		f.Command, argv = "", nil
+	}
+	slices.Sort(argv)
+	f.Argv = append([]string{}, slices.Compact(argv)...)
+	addPaths(a, call.Tool, inv.Input)
+	f.resolve(ctx, a)
+	f.Env, f.DangerousEnv = sortedKeys(a.env), sortedKeys(a.dangerous)
+	f.Programs, f.OpaqueReasons = sortedKeys(a.programs), sortedKeys(a.opaque)
+	f.Opaque = len(f.OpaqueReasons) > 0
+	return f
+}
+
+// argvOf returns the command of a call, nil for a tool that has none in its input.
+func argvOf(call dray.Call) []string {
+	var in struct {
+		Argv    []string `json:"argv"`
+		Command string   `json:"command"`
+		Shell   string   `json:"shell"`
+	}
+	if call.Tool.Workspace != "" || json.Unmarshal(call.Invocation.Input, &in) != nil {
+		return nil
+	}
+	switch call.Tool.Name {
+	case "exec":
+		return in.Argv
+	case "shell":
+		if in.Shell == "" {
+			in.Shell = "/bin/sh"
+		}
+		return []string{in.Shell, "-c", in.Command}
+	case "python":
+		return []string{"python3", "-"}
+	}
+	return nil
+}
+
+// addPaths adds the values that the input schema marks as paths. They are read if the tool is
+// read-only or copies them elsewhere, and otherwise written.
+func addPaths(a *analysis, tool *dray.Tool, input json.RawMessage) {
+	type property struct {
+		Format string `json:"format"`
+		XPath  bool   `json:"x-path"`
+		Items  struct {
+			Format string `json:"format"`
+			XPath  bool   `json:"x-path"`
+		} `json:"items"`
+	}
+	var schema struct {
+		Properties map[string]property `json:"properties"`
+	}
+	var values map[string]json.RawMessage
+	if json.Unmarshal(tool.InputSchema, &schema) != nil || json.Unmarshal(input, &values) != nil {
+		return
+	}
+	into := a.writes
+	if tool.Capabilities.ReadOnly || tool.Name == "sync" {
+		into = a.reads
+	}
+	for name, value := range values {
+		p := schema.Properties[name]
+		var one string
+		var many []string
+		switch {
+		case (p.Format == "path" || p.XPath) && json.Unmarshal(value, &one) == nil:
+			into[one] = true
+		case (p.Items.Format == "path" || p.Items.XPath) && json.Unmarshal(value, &many) == nil:
+			for _, s := range many {
+				into[s] = true
+			}
+		}
+	}
+}
+
+// resolve sets the paths of the facts. A path that cannot be resolved in time counts as outside.
+func (f *Facts) resolve(ctx context.Context, a *analysis) {
+	if len(a.reads) > maxFacts || len(a.writes) > maxFacts {
+		a.hide("there are too many paths")
+	}
+	reads, writes := bounded(a.reads), bounded(a.writes)
+	type resolved struct{ root, cwd string }
+	paths := slices.Concat(reads, writes)
+	done := make(chan map[string]string, 1)
+	cwd, workspace := f.Cwd, f.Workspace
+	go func() { // ends with the file system's answer, which a hanging one delays
+		found := map[string]string{"\x00root": realPath(workspace), "\x00cwd": realPath(cwd)}
+		for _, p := range paths {
+			full := p
+			if !filepath.IsAbs(full) {
+				full = cwd + "/" + full // not cleaned: a .. after a symlink leads elsewhere
+			}
+			found[p] = realPath(full)
+		}
+		done <- found
+	}()
+	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
+	defer cancel()
+	found := map[string]string{}
+	select {
+	case found = <-done:
+	case <-ctx.Done():
+		a.hide("its paths cannot be resolved in time")
+	}
+	at := resolved{found["\x00root"], found["\x00cwd"]}
+	f.CwdInside = inside(at.root, at.cwd)
+	split := func(given []string) (all, outside []string) {
+		all, outside = []string{}, []string{}
+		for _, p := range given {
+			full := found[p]
+			if full == "" {
+				full = p
+			}
+			all = append(all, full)
+			if !inside(at.root, found[p]) {
+				outside = append(outside, full)
+			}
+		}
+		return all, outside
+	}
+	f.Reads, f.ReadsOutside = split(reads)
+	f.Writes, f.WritesOutside = split(writes)
+}
+
+func bounded(set map[string]bool) []string {
+	all := sortedKeys(set)
+	return all[:min(len(all), maxFacts)]
+}
+
+func inside(root, p string) bool {
+	return root != "" && root != "/" && p != "" && (p == root || strings.HasPrefix(p, root+"/"))
+}
+
+// maxLinks is as many symlinks as the kernel follows.
+const maxLinks = 40
+
+// realPath resolves the symlinks of an absolute host path, whose last components need not exist. It
+// returns "" if that is impossible.
+func realPath(p string) string {
+	if !filepath.IsAbs(p) || len(p) > 4096 {
+		return ""
+	}
+	rest := strings.Split(p, "/")
+	at, links := "/", 0
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		target, err := os.Readlink(next)
+		if err != nil {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return ""
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return at
+}

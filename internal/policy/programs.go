@@ -1,0 +1,106 @@
+package policy
+
+import "strings"
+
+func wordSet(words string) map[string]bool {
+	set := map[string]bool{}
+	for w := range strings.FieldsSeq(words) {
+		set[w] = true
+	}
+	return set
+}
+
+var (
+	systemDirs = wordSet(`/bin /usr/bin /sbin /usr/sbin /usr/local/bin /usr/local/sbin`)
+	// shells are those whose text the parser reads.
+	shells = wordSet(`sh bash dash ash`)
+	// opaquePrograms run programs that their arguments, files or stdin name in a language that is not
+	// the shell's, or elsewhere.
+	opaquePrograms = wordSet(`eval source . alias unalias hash enable bind complete compgen fc mapfile
+		readarray rbash zsh ksh mksh lksh yash posh fish csh tcsh elvish nu xonsh pwsh powershell
+		python pypy ipython perl ruby irb php lua luajit node nodejs deno bun tclsh wish expect guile
+		osascript awk gawk mawk nawk original-awk bc dc gdb lldb
+		vi vim nvim view ex ed red emacs nano less more man info
+		make gmake bmake ninja just rake ant gradle mvn npm npx pnpm yarn corepack
+		ssh scp sftp rsync nc ncat netcat socat telnet rsh mosh
+		docker podman nerdctl kubectl ctr crictl systemd-run systemctl machinectl at batch crontab
+		su runuser script watch parallel entr flock fakeroot unshare nsenter chroot setarch linux
+		strace ltrace perf valgrind dbus-run-session run-parts start-stop-daemon tmux screen
+		capsh pkexec openvt rlwrap gcc g++ cc c++ tclsh jshell java sqlite psql mysql git-shell
+		m4 xterm zip mail mutt jrunscript logrotate cpulimit sg newgrp bwrap firejail proot
+		xdg-open open ip dmsetup apt apt-get dpkg rpm dnf yum snap pip gem cpan`)
+)
+
+// wrapper is a program that runs the command in its arguments: its options without and with a
+// value, and the number of arguments before the command.
+type wrapper struct {
+	flags, values string
+	skip          int
+}
+
+var wrappers = map[string]wrapper{
+	"env":     {flags: "i0v", values: "uC"},
+	"sudo":    {flags: "nHEkKbPS", values: "ugphCDrtT"},
+	"doas":    {flags: "nL", values: "uC"},
+	"nice":    {values: "n"},
+	"ionice":  {flags: "t", values: "cn"},
+	"nohup":   {},
+	"setsid":  {flags: "cfw"},
+	"stdbuf":  {values: "ioe"},
+	"time":    {flags: "pvaqh", values: "fo"},
+	"timeout": {flags: "vfp", values: "ks", skip: 1},
+	"taskset": {flags: "ac", skip: 1},
+	"chrt":    {flags: "bfiormva", skip: 1},
+	"xargs":   {flags: "0rtpxo", values: "adEnPsL"},
+	"command": {flags: "pvV"},
+	"builtin": {},
+	"exec":    {flags: "cl", values: "a"},
+	"busybox": {},
+	"toybox":  {},
+	"coproc":  {},
+}
+
+// runningOptions are the first characters of arguments with which programs run others, or of sed
+// scripts that could.
+var runningOptions = map[string][]string{
+	"git": {
+		"-c", "--config", "--exec", "--upload-pack", "--receive-pack", "-x", "config", "bisect",
+		"submodule", "filter-branch", "rebase", "difftool", "mergetool", "grep", "-p", "--paginate",
+		"clone", "fetch", "pull", "push", "commit", "merge", "checkout", "-C", "ext::",
+	},
+	"tar": {
+		"--ch", "--to-c", "--use", "--rsh", "--rmt", "-I", "--inf", "--new-v", "-F",
+	},
+	"sed":    {""},
+	"sort":   {"--compress"},
+	"go":     {"run", "generate", "-exec", "--exec", "-toolexec", "--toolexec", "tool", "test", "vet"},
+	"cargo":  {""},
+	"cmake":  {""},
+	"rg":     {"--pre"},
+	"fd":     {"-x", "-X", "--exec"},
+	"curl":   {"-K", "--config"},
+	"wget":   {"--use-askpass", "-e", "--execute"},
+	"split":  {"--filter"},
+	"column": {},
+}
+
+var dangerousVariables = wordSet(`PATH BASH_ENV ENV IFS SHELL SHELLOPTS BASHOPTS PS0 PS1 PS4
+	PROMPT_COMMAND EDITOR VISUAL PAGER MANPAGER BROWSER LESSOPEN LESSCLOSE LESS GCONV_PATH LOCPATH
+	SSH_ASKPASS SUDO_ASKPASS SUDO_EDITOR MAKEFLAGS MAKEFILES GOFLAGS GOROOT CC CXX LD AR
+	NODE_OPTIONS NODE_PATH RUBYOPT RUBYLIB JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS CLASSPATH
+	MAVEN_OPTS AWKPATH TAR_OPTIONS RSYNC_RSH CVS_RSH TERMINFO TERMCAP HOME XDG_CONFIG_HOME ZDOTDIR
+	FPATH CDPATH GLOBIGNORE EXECIGNORE HISTFILE INPUTRC POSIXLY_CORRECT RUSTC_WRAPPER RUSTFLAGS
+	VIMINIT EXINIT LUA_INIT LUA_PATH LUA_CPATH PHPRC PHP_INI_SCAN_DIR TMPDIR`)
+
+// isDangerous reports whether a variable can change which programs run, or what they load.
+func isDangerous(name string) bool {
+	for _, prefix := range []string{
+		"LD_", "DYLD_", "GIT_", "PYTHON", "PERL", "BASH_FUNC_", "npm_config_", "NPM_CONFIG_", "CARGO_",
+		"MALLOC_", "GLIBC_", "DOTNET_", "COMPlus_",
+	} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return dangerousVariables[name]
+}

@@ -1,0 +1,323 @@
+package policy
+
+import (
+	"path"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// analysis collects what commands do. It errs on one side: what it cannot see makes the call
+// opaque.
+type analysis struct {
+	programs, opaque, env, dangerous, reads, writes map[string]bool
+}
+
+func newAnalysis() *analysis {
+	return &analysis{
+		programs: map[string]bool{}, opaque: map[string]bool{}, env: map[string]bool{},
+		dangerous: map[string]bool{}, reads: map[string]bool{}, writes: map[string]bool{},
+	}
+}
+
+// hide notes why programs can start that the analysis does not see.
+func (a *analysis) hide(reason string) {
+	if len(a.opaque) < maxFacts {
+		a.opaque[reason] = true
+	}
+}
+
+// dynamic stands for a word whose value is only known at run time. No word contains NUL.
+const dynamic = "\x00"
+
+// text analyses shell text as every shell of that name could read it. What is one command to bash
+// can be two to a POSIX shell, as in echo &>f rm, so text that only bash understands is opaque for
+// every other shell.
+func (a *analysis) text(shell, text string, depth int) {
+	if len(text) > maxCommand {
+		a.hide("the shell text is too long")
+		return
+	}
+	for _, lang := range []syntax.LangVariant{syntax.LangBash, syntax.LangPOSIX} {
+		file, err := syntax.NewParser(syntax.Variant(lang)).Parse(strings.NewReader(text), "")
+		if err == nil {
+			a.file(file, depth)
+		} else if lang == syntax.LangBash || shell != "bash" {
+			a.hide("the shell text does not parse")
+		}
+	}
+}
+
+func (a *analysis) file(file *syntax.File, depth int) {
+	syntax.Walk(file, func(node syntax.Node) bool {
+		switch n := node.(type) {
+		case *syntax.CallExpr:
+			words := make([]string, 0, len(n.Args))
+			for _, w := range n.Args {
+				words = append(words, literal(w))
+			}
+			a.argv(words, depth, false)
+		case *syntax.Assign:
+			if n.Name != nil {
+				a.variable(n.Name.Value)
+			}
+		case *syntax.DeclClause:
+			for _, assign := range n.Args {
+				if assign.Name == nil {
+					a.hide("a declaration whose names are only known at run time")
+				}
+			}
+		case *syntax.FuncDecl:
+			if n.Name != nil {
+				a.programs[n.Name.Value] = true
+			}
+		case *syntax.Redirect:
+			a.redirect(n)
+		}
+		return true
+	})
+}
+
+func (a *analysis) redirect(r *syntax.Redirect) {
+	into := a.writes
+	switch r.Op {
+	case syntax.RdrIn:
+		into = a.reads
+	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+		return
+	}
+	target := dynamic
+	if r.Word != nil {
+		target = literal(r.Word)
+	}
+	duplicates := r.Op == syntax.DplIn || r.Op == syntax.DplOut
+	switch {
+	case target == dynamic:
+		a.hide("a redirection whose path is only known at run time")
+	case duplicates && strings.Trim(target, "0123456789-") == "":
+	case target == "/dev/null" || target == "/dev/stdout" || target == "/dev/stderr":
+	case len(into) <= maxFacts:
+		into[target] = true
+	}
+}
+
+// literal returns the value of a word, or dynamic.
+func literal(w *syntax.Word) string {
+	known := true
+	for i, part := range w.Parts {
+		if lit, ok := part.(*syntax.Lit); ok &&
+			(hasGlob(lit.Value) || i == 0 && strings.HasPrefix(lit.Value, "~")) {
+			known = false
+		}
+	}
+	syntax.Walk(w, func(node syntax.Node) bool {
+		switch node.(type) {
+		case nil, *syntax.Word, *syntax.Lit, *syntax.SglQuoted, *syntax.DblQuoted:
+		default:
+			known = false
+		}
+		return known
+	})
+	split := *w // SplitBraces changes the word
+	if !known || w.Lit() != "{}" && syntax.SplitBraces(&split) {
+		return dynamic
+	}
+	// without expansions, braces and patterns a word is at most one field
+	fields, err := expand.Fields(nil, w)
+	value := strings.Join(fields, " ")
+	if err != nil || len(fields) > 1 || strings.Contains(value, dynamic) {
+		return dynamic
+	}
+	return value
+}
+
+// hasGlob reports whether a literal has a pattern outside of quotes.
+func hasGlob(s string) bool {
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '*', '?', '[':
+			return s != "[" // the program [
+		}
+	}
+	return false
+}
+
+// argv analyses a command. more says that arguments follow that are only known at run time.
+func (a *analysis) argv(words []string, depth int, more bool) {
+	switch {
+	case len(words) == 0:
+		if more {
+			a.hide("the program comes from an input")
+		}
+		return
+	case depth > maxNesting || len(words) > maxCommand || len(a.programs) > maxFacts:
+		a.hide("the command is nested too deeply, or too long")
+		return
+	case words[0] == dynamic:
+		a.hide("a program whose name is only known at run time")
+		return
+	}
+	program := path.Clean(strings.TrimRight(words[0], "\r"))
+	name := path.Base(program)
+	a.programs[name] = true
+	if strings.Contains(words[0], "/") && !systemDirs[path.Dir(program)] {
+		a.hide("it runs a file outside of the directories of the system")
+	}
+	args := words[1:]
+	kind := strings.TrimRight(name, "0123456789.-")
+	wrapper, wraps := wrappers[name]
+	switch {
+	case opaquePrograms[name] || opaquePrograms[kind]:
+		a.hide(name + " runs what its arguments, its input or files say")
+	case shells[name]:
+		a.shell(name, args, depth+1)
+	case name == "find":
+		a.find(args, depth+1, more)
+	case name == "trap":
+		if len(args) > 0 && args[0] != dynamic {
+			a.text("", args[0], depth+1)
+		} else if len(args) > 0 {
+			a.hide("a trap whose command is only known at run time")
+		}
+	case wraps:
+		a.wrapped(name, wrapper, args, depth+1, more || name == "xargs")
+	default:
+		a.options(name, args, more)
+	}
+	if name == "eval" && len(args) > 0 {
+		a.text("", strings.Join(args, " "), depth+1)
+	}
+}
+
+// shell analyses the text of sh -c. A shell without -c reads a file or its stdin.
+func (a *analysis) shell(name string, args []string, depth int) {
+	const plainOptions = "abefhiklmnpuvxBCEHP"
+	hasText := false
+	for i, arg := range args {
+		if len(arg) > 1 && arg[0] == '-' && strings.Trim(arg[1:], plainOptions+"c") == "" {
+			hasText = hasText || strings.Contains(arg, "c")
+			continue
+		}
+		if hasText && (arg == "--" || arg == "-") && i+1 < len(args) {
+			arg = args[i+1]
+		}
+		if hasText && arg != dynamic && !strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "+") {
+			a.text(name, arg, depth)
+			return
+		}
+		break
+	}
+	a.hide(name + " runs a text that is only known at run time")
+}
+
+// find analyses the commands of find.
+func (a *analysis) find(args []string, depth int, more bool) {
+	if more {
+		a.hide("find gets its expression from an input")
+	}
+	for i, arg := range args {
+		switch arg {
+		case dynamic:
+			a.hide("find has arguments that are only known at run time")
+		case "-delete":
+			a.programs["rm"] = true
+		case "-exec", "-execdir", "-ok", "-okdir":
+			command := args[i+1:]
+			if len(command) > 0 && strings.Contains(command[0], "{}") {
+				a.hide("find runs the files that it finds")
+				continue
+			}
+			for j, word := range command {
+				if word == ";" || word == "+" {
+					command = command[:j]
+					break
+				}
+			}
+			a.argv(command, depth, true)
+		}
+	}
+}
+
+// wrapped analyses the command that follows the options of a wrapper.
+func (a *analysis) wrapped(name string, w wrapper, args []string, depth int, more bool) {
+	i := 0
+	for ; i < len(args) && strings.HasPrefix(args[i], "-"); i++ {
+		if args[i] == "--" {
+			i++
+			break
+		}
+		if args[i] == "-" && name == "env" {
+			continue // the same as -i
+		}
+		n, known := w.option(args[i])
+		if !known || args[i] == "-" {
+			a.hide(name + " has an option that dray does not know")
+			return
+		}
+		i += n
+	}
+	for ; i < len(args) && name != "xargs" && strings.Contains(args[i], "="); i++ {
+		variable, _, _ := strings.Cut(args[i], "=")
+		a.variable(variable)
+	}
+	i += w.skip
+	if i < len(args) {
+		a.argv(args[i:], depth, more)
+	} else if more && name != "xargs" {
+		a.hide("the program comes from an input")
+	}
+}
+
+// option returns how many words follow an option, and whether the option is known.
+func (w wrapper) option(arg string) (values int, known bool) {
+	for j, letter := range arg[1:] {
+		switch {
+		case strings.ContainsRune(w.values, letter):
+			if j == len(arg)-2 {
+				return 1, true
+			}
+			return 0, true
+		case !strings.ContainsRune(w.flags, letter):
+			return 0, false
+		}
+	}
+	return 0, true
+}
+
+// options notes options with which a program runs others.
+func (a *analysis) options(name string, args []string, more bool) {
+	list, ok := runningOptions[name]
+	if !ok {
+		return
+	}
+	if more {
+		a.hide(name + " gets arguments from an input")
+	}
+	for _, arg := range args {
+		if arg == dynamic {
+			a.hide(name + " has arguments that are only known at run time")
+		}
+		for _, option := range list {
+			if strings.HasPrefix(arg, option) {
+				a.hide(name + " has an option that can run programs")
+			}
+		}
+	}
+}
+
+// variable notes a variable that the call sets.
+func (a *analysis) variable(name string) {
+	if len(a.env) > maxFacts {
+		a.hide("it sets too many variables")
+		return
+	}
+	name = strings.TrimRight(name, "+")
+	a.env[name] = true
+	if isDangerous(name) {
+		a.dangerous[name] = true
+		a.hide("variable " + name + " can change what runs")
+	}
+}
