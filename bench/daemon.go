@@ -37,11 +37,14 @@ type daemon struct {
 	ended   chan error // receives the end of the process, once
 }
 
+// hostDir is the name of a directory beside the workspace that no container is configured for.
+const hostDir = "host"
+
 // settings returns a configuration that permits tools of the host in the workspace, and as many
 // calls at once as are measured.
 func settings(workspace, transport string) ([]byte, error) {
 	return json.Marshal(map[string]any{ // JSON is YAML
-		"host":   map[string]any{"roots": []string{workspace}},
+		"host":   map[string]any{"roots": []string{workspace, filepath.Join(filepath.Dir(workspace), hostDir)}},
 		"agent":  map[string]any{"transport": transport},
 		"limits": map[string]any{"concurrent": 2 * mostCallers, "per_container": mostCallers},
 	})

@@ -17,11 +17,12 @@ const (
 	partKill     = "kill"
 	partSync     = "sync"
 	partPython   = "python"
+	partMCP      = "mcp"
 )
 
 var partNames = []string{
 	partCalls, partParallel, partAudit, partStream, partMemory, partKill, partSync,
-	partPython,
+	partPython, partMCP,
 }
 
 // measurements are all that a run measured. What was not measured is empty.
@@ -37,6 +38,7 @@ type measurements struct {
 	kills    []*killRun
 	syncs    []*syncRun
 	python   *pythonRuns // nil if not measured
+	mcp      *mcpRuns    // nil if not measured
 	recorded string
 }
 
@@ -71,6 +73,8 @@ func (m *measurements) measure(ctx context.Context, b *testbed, part string) (er
 		}
 	case partPython:
 		m.python, err = measurePython(ctx, b, m.rounds)
+	case partMCP:
+		err = m.measureMCP(ctx, b)
 	}
 	return err
 }
@@ -80,10 +84,7 @@ func (m *measurements) measure(ctx context.Context, b *testbed, part string) (er
 func (m *measurements) measureCold(ctx context.Context, b *testbed) error {
 	progress("calls: the first call of a daemon")
 	for range m.rounds {
-		if err := b.daemon.stop(); err != nil {
-			return fmt.Errorf("stop the daemon: %w", err)
-		}
-		if err := b.daemon.start(ctx); err != nil {
+		if err := b.restart(ctx); err != nil {
 			return err
 		}
 		took, err := timed(ctx, b.daemon.call(b.workspace, dray.ChooseContainer), &runTrue)

@@ -76,6 +76,10 @@ func page(m *measurements, verdicts []verdict) string {
 	section("10,000 files of 4 KiB, on disk", syncTable(m.syncs, loadFiles, onDisk))
 	section("A file of 1 GiB, in memory", syncTable(m.syncs, loadFile, inMemory))
 	section("Python sessions", pythonTable(m.python))
+	for _, l := range mcpLoads {
+		section(fmt.Sprintf("MCP, callers at once: %d", l.callers), mcpTable(m, l))
+	}
+	section("MCP, idle sessions", mcpIdleText(m))
 	return b.String()
 }
 

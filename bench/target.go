@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -186,7 +187,7 @@ func targets() []target {
 			value: over(syncP50(loadFile, inMemory, syncDocker), syncP50(loadFile, inMemory, syncStdio)),
 		},
 	}
-	return append(all, pythonTargets()...)
+	return slices.Concat(all, pythonTargets(), mcpTargets())
 }
 
 // over returns the ratio of two figures.

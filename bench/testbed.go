@@ -125,6 +125,9 @@ func (b *testbed) makeWorkspace(ctx context.Context, image string) (err error) {
 	if err := os.MkdirAll(filepath.Join(b.workspace, ".devcontainer"), 0o755); err != nil {
 		return err
 	}
+	if err := os.Mkdir(filepath.Join(b.dir, hostDir), 0o700); err != nil {
+		return err
+	}
 	if err := compileTool(ctx, b.workspace); err != nil {
 		return err
 	}
