@@ -13,6 +13,7 @@ type rawMCP struct {
 	*daemon
 	t          *testing.T
 	tcp, token string
+	root       string // where tools may run
 }
 
 func startRawMCP(t *testing.T) (user, ci rawMCP) {
@@ -24,8 +25,8 @@ func startRawMCP(t *testing.T) (user, ci rawMCP) {
 	}
 	d := startDaemon(t, "server: {tcp: 0, tokens: {ci: "+root+"/ci.token}}\nhost: {roots: ["+root+"]}\n")
 	ready, _ := d.log.await("ready")
-	return rawMCP{daemon: d, t: t}, rawMCP{
-		daemon: d, t: t, tcp: fmt.Sprint(ready["tcp"]), token: "a-secret-of-ci-0123456789",
+	return rawMCP{daemon: d, t: t, root: root}, rawMCP{
+		daemon: d, t: t, root: root, tcp: fmt.Sprint(ready["tcp"]), token: "a-secret-of-ci-0123456789",
 	}
 }
 

@@ -338,6 +338,11 @@ func TestMCPBridge(t *testing.T) {
 	exchange(`{"jsonrpc":"2.0","id":8,"method":"tools/call","params":[]}`, `"id":8`)
 	exchange(`{"jsonrpc":"2.0","id":9,"result":{}}`, "")
 	exchange(`{"jsonrpc":"2.0","id":11,"method":"no/such"}`, `"code":-32601`)
+	exchange(`{"jsonrpc":"2.0","id":12,"method":"tasks/get","params":{"taskId":"none","_meta":{`+
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
+		`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},`+
+		`"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
+		`"code":-32602`)
 	// What the daemon says by itself arrives too, in any order with the response.
 	disabled := d.dray(t.Context(), nil, "tools", "disable", "glob")
 	if disabled.code != 0 {

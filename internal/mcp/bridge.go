@@ -127,6 +127,7 @@ type rpcMessage struct {
 type rpcParams struct {
 	Name      string          `json:"name"`
 	URI       string          `json:"uri"`
+	TaskID    string          `json:"taskId"`
 	RequestID json.RawMessage `json:"requestId"`
 	Meta      struct {
 		Version string `json:"io.modelcontextprotocol/protocolVersion"`
@@ -251,9 +252,9 @@ func (b *Bridge) send(ctx context.Context, method string, text []byte, m rpcMess
 	b.mu.Unlock()
 	if v := m.params.Meta.Version; v >= stateless {
 		h.Set(versionHeader, v)
-		h.Set("Mcp-Method", m.Method)
-		if name := m.params.Name + m.params.URI; name != "" {
-			h.Set("Mcp-Name", name)
+		h.Set(methodHeader, m.Method)
+		if name := m.params.Name + m.params.URI + m.params.TaskID; name != "" {
+			h.Set(nameHeader, name)
 		}
 		return b.Do(req)
 	}

@@ -113,7 +113,11 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 		return failure(err), nil
 	}
 	defer c.Leave(nil)
-	return s.await(ctx, req, c, opts.wait(), current.View)
+	wait := opts.wait()
+	if wait < 0 && taskRequestOf(ctx) != nil {
+		wait = taskDelay
+	}
+	return s.await(ctx, req, c, wait, current.View)
 }
 
 func (o callOptions) wait() time.Duration {
@@ -153,7 +157,8 @@ func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Ca
 	return endResult(encoded, view)
 }
 
-// running returns the result of a call that goes on after its wait.
+// running returns the result of a call that goes on after its wait. A client that can has a task
+// instead.
 func (s *Server) running(ctx context.Context, c *call.Call, view int) (*sdk.CallToolResult, error) {
 	select {
 	case <-c.Accepted():
@@ -167,6 +172,9 @@ func (s *Server) running(ctx context.Context, c *call.Call, view int) (*sdk.Call
 	encoded, ended := c.Encoded()
 	if ended {
 		return endResult(encoded, view)
+	}
+	if req := taskRequestOf(ctx); req != nil {
+		req.created = createdTask(c.Record())
 	}
 	return runningResult(c, view), nil
 }

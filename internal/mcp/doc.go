@@ -18,5 +18,6 @@
 // program that ends with another exit code than 0 is not.
 //
 // A call that takes longer than its client waits is left running with wait_ms: the result then has
-// the id of the call, with which the tool read_output waits for it and reads it.
+// the id of the call, with which the tool read_output waits for it and reads it. A client that
+// declares the extension for tasks gets a task instead (MC-04).
 package mcp

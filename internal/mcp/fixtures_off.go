@@ -5,6 +5,6 @@ package mcp
 import sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 // addFixtures is for the conformance suite, whose fixtures no other build has.
-func addFixtures(*sdk.Server) {}
+func addFixtures(_ *sdk.Server, tasks taskStore) taskStore { return tasks }
 
 func fixtureOptions(*sdk.ServerOptions) {}

@@ -20,7 +20,9 @@ import (
 
 // fixtureOptions adds the capabilities that only fixtures need.
 func fixtureOptions(opts *sdk.ServerOptions) {
-	opts.Capabilities = nil // those of what is registered, and logging
+	opts.Capabilities = &sdk.ServerCapabilities{ // and those of what is registered
+		Logging: &sdk.LoggingCapabilities{}, Extensions: opts.Capabilities.Extensions,
+	}
 	opts.CompletionHandler = func(context.Context, *sdk.CompleteRequest) (*sdk.CompleteResult, error) {
 		return &sdk.CompleteResult{Completion: sdk.CompletionResultDetails{Values: []string{}}}, nil
 	}
@@ -28,7 +30,8 @@ func fixtureOptions(opts *sdk.ServerOptions) {
 	opts.UnsubscribeHandler = func(context.Context, *sdk.UnsubscribeRequest) error { return nil }
 }
 
-func addFixtures(s *sdk.Server) {
+// addFixtures returns a store with the tasks of the fixtures, beside those of another one.
+func addFixtures(s *sdk.Server, tasks taskStore) taskStore {
 	f := fixtures{s}
 	f.addContents()
 	f.addNotifications()
@@ -37,6 +40,9 @@ func addFixtures(s *sdk.Server) {
 	f.addSchemas()
 	f.addResources()
 	f.addPrompts()
+	own := &fixtureTasks{taskStore: tasks, tasks: map[string]*fixtureTask{}}
+	f.addTasks(own)
+	return own
 }
 
 type fixtures struct{ server *sdk.Server }

@@ -30,6 +30,8 @@ const (
 const (
 	versionHeader = "Mcp-Protocol-Version"
 	sessionHeader = "Mcp-Session-Id"
+	methodHeader  = "Mcp-Method"
+	nameHeader    = "Mcp-Name"
 )
 
 // Config has the dependencies of a server. All are required.
@@ -89,7 +91,10 @@ func New(cfg Config) *Server {
 		Instructions: instructions,
 		Logger:       cfg.Log,
 		PageSize:     1000,
-		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{ListChanged: true}},
+		Capabilities: &sdk.ServerCapabilities{
+			Tools:      &sdk.ToolCapabilities{ListChanged: true},
+			Extensions: map[string]any{tasksExtension: map[string]any{}},
+		},
 		GetSessionID: s.sessions.newID,
 	}
 	fixtureOptions(opts)
@@ -97,7 +102,7 @@ func New(cfg Config) *Server {
 		Name: "dray", Title: "dray", Version: cfg.Version,
 	}, opts)
 	s.addOwnTools()
-	addFixtures(s.server)
+	s.addTasks(addFixtures(s.server, callTasks{s}))
 	get := func(r *http.Request) *sdk.Server {
 		s.updateTools(r.Context())
 		return s.server

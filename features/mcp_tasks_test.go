@@ -1,0 +1,181 @@
+package features
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// request sends a request of the newest revision and returns its result, or the code of its error.
+// An empty capability declares nothing. name is the header with the name of what it is about.
+func (c rawMCP) request(method, name, extension string, params map[string]any,
+) (result map[string]any, code float64) {
+	c.t.Helper()
+	client, host := c.http, "localhost"
+	if c.token != "" {
+		client, host = http.DefaultClient, c.tcp
+	}
+	extensions := map[string]any{}
+	if extension != "" {
+		extensions[extension] = map[string]any{}
+	}
+	params["_meta"] = map[string]any{
+		"io.modelcontextprotocol/protocolVersion":    revisions[1],
+		"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "t", "version": "1"},
+		"io.modelcontextprotocol/clientCapabilities": map[string]any{"extensions": extensions},
+	}
+	body, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "http://"+host+"/mcp",
+		strings.NewReader(string(body)))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for header, value := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"Mcp-Protocol-Version": revisions[1], "Mcp-Method": method, "Mcp-Name": name,
+	} {
+		req.Header.Set(header, value)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if _, data, ok := strings.Cut(string(text), "data: "); ok {
+		text = []byte(data)
+	}
+	var reply struct {
+		Result map[string]any `json:"result"`
+		Error  struct {
+			Code float64 `json:"code"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(text, &reply); err != nil {
+		c.t.Fatalf("%s: %s: %v", method, text, err)
+	}
+	return reply.Result, reply.Error.Code
+}
+
+const tasksExtension = "io.modelcontextprotocol/tasks"
+
+// shell calls the tool shell for a client with tasks.
+func (c rawMCP) shell(command string, more map[string]any) map[string]any {
+	c.t.Helper()
+	args := map[string]any{"command": command, "cwd": c.root}
+	maps.Copy(args, more)
+	res, code := c.request("tools/call", "shell", tasksExtension,
+		map[string]any{"name": "shell", "arguments": args})
+	if code != 0 {
+		c.t.Fatalf("shell: %v", code)
+	}
+	return res
+}
+
+func (c rawMCP) task(method, id string) (result map[string]any, code float64) {
+	c.t.Helper()
+	return c.request(method, id, tasksExtension, map[string]any{"taskId": id})
+}
+
+// ended waits for the end of a task and returns it.
+func (c rawMCP) ended(id string) map[string]any {
+	c.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		task, code := c.task("tasks/get", id)
+		if code != 0 || task["resultType"] != "complete" || task["taskId"] != id {
+			c.t.Fatalf("tasks/get: %v %v", task, code)
+		}
+		if task["status"] != "working" {
+			return task
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("the task does not end: %v", task)
+		}
+	}
+}
+
+// A call that lasts is a task, which only its principal finds and cancels (MC-04, SE-06).
+func TestMCPTask_Cancel(t *testing.T) {
+	user, ci := startRawMCP(t)
+	created := user.shell("sleep 600", nil)
+	id := fmt.Sprint(created["taskId"])
+	if created["resultType"] != "task" || created["status"] != "working" || created["content"] != nil {
+		t.Fatalf("the result of a long call: %v", created)
+	}
+	for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
+		if res, code := ci.task(method, id); code != -32602 {
+			t.Errorf("%s of another principal: %v %v", method, res, code)
+		}
+		if res, code := user.request(method, id, "", map[string]any{"taskId": id}); code != -32021 {
+			t.Errorf("%s without the extension: %v %v", method, res, code)
+		}
+		for _, name := range []string{"", "another"} {
+			res, code := user.request(method, name, tasksExtension, map[string]any{"taskId": id})
+			if code != -32020 {
+				t.Errorf("%s with the name %q: %v %v", method, name, res, code)
+			}
+		}
+	}
+	if task, _ := user.task("tasks/get", id); task["status"] != "working" {
+		t.Errorf("the task was changed: %v", task)
+	}
+	for range 2 { // also when it has ended
+		if res, code := user.task("tasks/cancel", id); code != 0 || res["resultType"] != "complete" {
+			t.Errorf("cancel: %v %v", res, code)
+		}
+		if task := user.ended(id); task["status"] != "cancelled" {
+			t.Errorf("the cancelled task: %v", task)
+		}
+	}
+	a := getFrom(t, user.daemon, "/v1/invocations/"+id)
+	if a.at("/reason") != "cancelled" {
+		t.Errorf("the record of the task: %s", a.raw)
+	}
+}
+
+// A task has the result of its call, also after a restart of the daemon. A short call is none
+// (MC-04).
+func TestMCPTask_Result(t *testing.T) {
+	user, _ := startRawMCP(t)
+	if res := user.shell("echo short", nil); res["resultType"] != "complete" || res["taskId"] != nil {
+		t.Errorf("a short call: %v", res)
+	}
+	created := user.shell("cat; echo done; exit 3", map[string]any{"wait_ms": 0, "stdin_open": true})
+	id := fmt.Sprint(created["taskId"])
+	if created["resultType"] != "task" || created["result"] != nil {
+		t.Fatalf("a call with wait_ms 0: %v", created)
+	}
+	user.request("tools/call", "write_stdin", tasksExtension, map[string]any{
+		"name": "write_stdin", "arguments": map[string]any{"id": id, "eof": true},
+	})
+	check := func() {
+		t.Helper()
+		task := user.ended(id)
+		result, _ := task["result"].(map[string]any)
+		text := fmt.Sprint(result["content"])
+		if task["status"] != "completed" || result["isError"] == true ||
+			!strings.Contains(text, "[exit 3 · ") || !strings.Contains(text, "done") {
+			t.Errorf("the task: %v", task)
+		}
+	}
+	check()
+	user.end(t)
+	next := launch(user.state, user.config)
+	t.Cleanup(func() { next.end(t) })
+	if _, ok := next.log.await("ready"); !ok {
+		t.Fatal(next.log.text())
+	}
+	user.daemon = next
+	check()
+}
