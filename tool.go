@@ -140,8 +140,8 @@ const (
 	RequireSpecific  RequirementKind = "specific"
 )
 
-// Requirement is the environment that a tool needs. Container is the configured name of a container
-// for RequireSpecific, and empty for every other kind. Hint is the hint of the error of a call
+// Requirement is the environment that a tool needs. For RequireSpecific Container is the configured
+// name of a container, or the absolute directory of a workspace; else it is empty. Hint is the hint of the error of a call
 // whose route contradicts the requirement; empty is a general one.
 type Requirement struct {
 	Kind      RequirementKind

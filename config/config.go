@@ -366,4 +366,24 @@ type Trust struct {
 type MCP struct {
 	// View is the maximum size in bytes of each output stream in the result of a call.
 	View int64
+	// Servers are the MCP servers whose tools can be called, by name. A name neither contains two
+	// underscores in a row nor ends with one, so the name of a tool shows its server.
+	Servers map[string]MCPServer
+}
+
+// maxMCPServerName is the longest name of an MCP server in bytes.
+const maxMCPServerName = 64
+
+// MCPServer is an MCP server that speaks over its stdin and stdout.
+type MCPServer struct {
+	// Argv has at least one element; the first is not empty.
+	Argv []string
+	// Environment is EnvironmentHost, or EnvironmentRequired for the container of Workspace.
+	Environment Environment
+	// Workspace is an absolute, clean host directory.
+	Workspace string
+	// Env are variables of the process. They may be secrets.
+	Env map[string]string
+	// Capabilities are those of all its tools.
+	Capabilities Capabilities
 }

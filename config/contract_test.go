@@ -62,7 +62,7 @@ python.runtime python.resident python.idle python.queue python.queue_wait python
 python.memory python.total_memory python.permissions.fs python.permissions.network
 python.permissions.env python.pyodide.assets python.pyodide.deno
 python.pyodide.resident python.pyodide.preload python.prepare.source_builds python.prepare.index
-mcp.view`
+mcp.servers mcp.view`
 
 // nested returns a key with a value in YAML: {a: {b: value}} for a.b, with elements of tools in a
 // list.

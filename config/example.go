@@ -52,6 +52,11 @@ var exampleValues = map[string]string{
     override: tools
     fallback: host
     budget: {calls: 1000, wall: 8h, bytes: 1GiB}`,
+	"mcp.servers": `
+  git:
+    argv: [uvx, mcp-server-git==2025.9.25]
+    workspace: /home/me/app
+    environment: container`,
 	"audit.redact.patterns": `["builtin:all", "sk-[0-9a-f]{32}"]`,
 	"audit.redact.env":      "['*_TOKEN', '*_PASSWORD']",
 	"tool_dirs":             "[/etc/dray/tools]",
@@ -141,6 +146,8 @@ func elementKeys(key string) settingDefs {
 		return toolKeys
 	case "containers":
 		return containerKeys
+	case "mcp.servers":
+		return mcpServerKeys
 	default:
 		return nil
 	}

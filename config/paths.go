@@ -216,6 +216,9 @@ func (s State) PythonSessions() string { return s.join("python-sessions.jsonl") 
 // Commits is the directory that records where commits of Python runs are in progress.
 func (s State) Commits() string { return s.join("commits") }
 
+// MCPTools returns the file of the tools of MCP servers in containers.
+func (s State) MCPTools() string { return s.join("mcp-tools.json") }
+
 func (s State) join(name string) string { return filepath.Join(string(s), name) }
 
 const fixState = "choose another directory with --state or DRAY_STATE"

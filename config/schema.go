@@ -191,6 +191,11 @@ func containersSchema() *schema {
 	return mapOf(&schema{Pattern: namePattern, Not: enumOf("host")}, one)
 }
 
+func mcpServersSchema() *schema {
+	return mapOf(&schema{Pattern: namePattern, MaxLength: maxMCPServerName},
+		objectOf(mcpServerKeys, "argv", "workspace"))
+}
+
 func plansSchema() *schema { return mapOf(&schema{MinLength: 1}, objectOf(planKeys)) }
 
 func variablesSchema() *schema { return mapOf(&schema{Pattern: `^[^=\x00]+$`}, textKind.schema) }

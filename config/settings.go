@@ -159,6 +159,7 @@ var (
 	budgetKind     = yamlKind(objectOf(budgetKeys), (*decoder).budget)
 	plansKind      = namedKind(plansSchema(), planKeys, (*decoder).plans)
 	containersKind = namedKind(containersSchema(), containerKeys, (*decoder).containers)
+	mcpServersKind = namedKind(mcpServersSchema(), mcpServerKeys, (*decoder).mcpServers)
 	toolsKind      = yamlKind(arrayOf(objectOf(toolKeys, "name", "argv")), (*decoder).tools)
 )
 
@@ -203,6 +204,22 @@ var (
 	}
 	writesKeys = settingDefs{
 		{"writes", listKind(textKind), "", "patterns of the files that the tool writes"},
+	}
+	mcpServerKeys = settingDefs{
+		{"argv", argvKind, "", "required: the program of the server and its arguments"},
+		{
+			"environment", choiceKind[Environment]("host", "container"), "",
+			"`host` (default) or `container`: where it runs, and its calls",
+		},
+		{
+			"workspace", absPathKind, "",
+			"required: its working directory beneath `host.roots`, or the workspace of its container",
+		},
+		{"env", variablesKind.asSecret(), "", "variables of its process"},
+		{
+			"capabilities", capabilitiesKind, "",
+			"effects of its tools, as for `tools`; what the server says about itself is not used",
+		},
 	}
 	specificKeys = settingDefs{{"specific", nameKind, "", "name of a container under containers"}}
 	toolKeys     = settingDefs{
@@ -446,6 +463,10 @@ var settings = append(settingDefs{
 		"maximum size of each output stream in the result of a call over MCP",
 	},
 	{
+		"mcp.servers", mcpServersKind, "",
+		"MCP servers over stdio by name, each with `argv` and `workspace`; their tools are `NAME__TOOL`",
+	},
+	{
 		"trust.workspaces", listKind(absPathKind), "",
 		"directories that are trusted with any configuration",
 	},
@@ -455,7 +476,6 @@ var settings = append(settingDefs{
 func unsupportedSettings() settingDefs {
 	keys := []string{
 		"policy.files", "policy.approval_lifetime",
-		"mcp.servers",
 	}
 	var unsupported settingDefs
 	for _, key := range keys {

@@ -33,8 +33,11 @@ type Intake struct {
 	Tools Tools
 	// ProjectTools finds a tool that a workspace declares. It may be nil.
 	ProjectTools func(ctx context.Context, workspace, name string) (*dray.Tool, error)
-	Router       Router
-	Environments RouteChecker
+	// UpstreamTools finds a tool of an MCP server whose tools are not listed yet. ok is false if the
+	// call names no server. It may be nil.
+	UpstreamTools func(ctx context.Context, inv dray.Invocation) (t *dray.Tool, ok bool, err error)
+	Router        Router
+	Environments  RouteChecker
 	// Budgets refuse calls of some plans.
 	Budgets *Budgets
 	// Access decides which workspaces a principal may use.
@@ -150,6 +153,12 @@ func (in *Intake) resolve(ctx context.Context, principal string, req *Request) (
 // findTool returns the tool of a call: one of the daemon, else one that the workspace declares.
 func (in *Intake) findTool(ctx context.Context, inv dray.Invocation) (*dray.Tool, error) {
 	tool, err := in.Tools.Get(ctx, inv.Tool)
+	if dray.CodeOf(err) == dray.CodeUnknownTool && in.UpstreamTools != nil {
+		// first, so that a project cannot declare a tool in the name of a server
+		if tool, ok, err := in.UpstreamTools(ctx, inv); ok {
+			return tool, err
+		}
+	}
 	if dray.CodeOf(err) != dray.CodeUnknownTool || inv.Workspace == "" || in.ProjectTools == nil {
 		return tool, err
 	}

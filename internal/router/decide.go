@@ -316,7 +316,8 @@ func (e *evaluation) checkToolNeed(rule string, t target) error {
 	case dray.RequireContainer:
 		ok = t.kind == dray.KindContainer
 	case dray.RequireSpecific:
-		ok = t.container == e.need.Container
+		ok = t.container == e.need.Container ||
+			t.container == "" && t.kind == dray.KindContainer && t.workspace == e.need.Container
 	}
 	if !ok {
 		err := conflictError(rule, t.String(), RuleTool, e.need.String())

@@ -60,6 +60,7 @@ type daemon struct {
 	transfer     *transfer.Syncer
 	toolStates   *tool.States
 	python       *python.Sessions // nil if there is no tool python
+	upstreams    *upstreams
 	audit        *audit.Store
 
 	stopRetention func() // nil before it runs
@@ -112,6 +113,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	if d.python, err = openPython(cfg, d.pool, log); err != nil {
 		return err
 	}
+	d.upstreams = d.openUpstreams(cfg)
 	d.budgets = call.NewBudgets(planBudgets(cfg), d.audit.PlanUsage)
 	first, err := d.newGeneration(cfg)
 	if err != nil {
@@ -151,6 +153,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	})
 	if err == nil {
 		d.startRetention(ctx)
+		d.startUpstreams(ctx)
 	}
 	return err
 }
@@ -335,6 +338,9 @@ func (d *daemon) close(ctx context.Context) error {
 	}
 	if d.python != nil {
 		d.python.Close() // while the environments of its workers are there
+	}
+	if d.upstreams != nil {
+		d.upstreams.close()
 	}
 	if d.workspaces != nil {
 		d.workspaces.Close()

@@ -79,6 +79,7 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.addUpstreams(tools)
 	declared := &projectTools{
 		read: d.workspaces.ToolsFile, daemon: tools, maxTimeout: cfg.Limits.MaxTimeout,
 	}
@@ -91,7 +92,8 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 		return nil, err
 	}
 	intake := &call.Intake{
-		Redaction: redaction, Tools: tools, ProjectTools: declared.get, Router: rules,
+		Redaction: redaction, Tools: tools, ProjectTools: declared.get, UpstreamTools: d.upstreamTool,
+		Router: rules,
 		Access: d.access, Budgets: d.budgets,
 		Environments: workspace.Checker{Environments: d.environments, Breakers: d.breakers},
 		MaxTimeout:   cfg.Limits.MaxTimeout,

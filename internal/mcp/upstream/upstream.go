@@ -1,5 +1,5 @@
 // Package upstream is the client of MCP servers that run as processes of an environment and speak
-// over their stdin and stdout. It is a part of MC-06: no configuration, tool or call uses it yet.
+// over their stdin and stdout (MC-06).
 //
 // A server is hostile input: it can crash, hang, flood or print anything. Frames, bytes, tools,
 // schemas, concurrent calls and the start are bounded. A server that exceeds a bound is stopped

@@ -1,0 +1,300 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/config"
+	"github.com/dray-dev/dray/internal/devcontainer/helper"
+	"github.com/dray-dev/dray/internal/mcp/upstream"
+	"github.com/dray-dev/dray/internal/tool"
+)
+
+const (
+	// mcpStartTimeout bounds the start of an MCP server, without that of its container.
+	mcpStartTimeout = 30 * time.Second
+	// mcpRetryDelay is the delay after the second failure in a row.
+	mcpRetryDelay = time.Second
+	// mcpSeparator is between the names of a server and of its tool.
+	mcpSeparator = "__"
+	// maxMCPTools is the maximum size in bytes of the file of known tools.
+	maxMCPTools = 16 << 20
+)
+
+// upstreams are the configured MCP servers (MC-06). Their tools are read from a server when it
+// starts: on the host with the daemon, in a container with the first call that names it. Those of
+// containers are kept in a file, so that they are listed while the container does not run.
+type upstreams struct {
+	servers map[string]*upstreamServer
+	path    string
+	log     *zap.Logger
+	stop    context.CancelFunc
+	group   sync.WaitGroup // of the starts in the background
+
+	mu sync.Mutex // guards the tools of all servers and the file
+}
+
+type upstreamServer struct {
+	*upstream.Server
+	name   string
+	cfg    config.MCPServer
+	digest string
+	tools  []upstream.Tool
+	// listed reports whether the server has listed its tools to this daemon, and calls get them.
+	listed  bool
+	listing sync.Mutex // held while they are listed
+}
+
+// openUpstreams starts no process.
+func (d *daemon) openUpstreams(cfg *config.Config) *upstreams {
+	u := &upstreams{
+		servers: map[string]*upstreamServer{}, path: cfg.State.MCPTools(), log: d.log,
+		stop: func() {},
+	}
+	known := u.read(len(cfg.MCP.Servers))
+	for name, c := range cfg.MCP.Servers {
+		s := &upstreamServer{name: name, cfg: c, digest: mcpDigest(c)}
+		if k := known[name]; k.Digest == s.digest && c.Environment != config.EnvironmentHost {
+			s.tools = k.Tools
+		}
+		spec := dray.ProcessSpec{Argv: c.Argv, Env: c.Env, Grace: cfg.Limits.Grace}
+		environment, timeout := d.mcpHost(c), mcpStartTimeout
+		if c.Environment == config.EnvironmentHost {
+			spec.Dir = c.Workspace
+		} else {
+			environment, timeout = d.mcpContainer(c), timeout+cfg.Devcontainer.UpTimeout
+		}
+		s.Server = upstream.New(upstream.Config{
+			Name: name, Environment: environment, Spec: spec, StartTimeout: timeout,
+			Grace: cfg.Limits.Grace, MaxCalls: cfg.Limits.PerContainer, Delay: mcpRetryDelay,
+			Version: thisBuild().Version,
+		})
+		u.servers[name] = s
+	}
+	return u
+}
+
+func (d *daemon) mcpHost(c config.MCPServer) func(context.Context) (dray.Environment, error) {
+	return func(context.Context) (dray.Environment, error) {
+		return d.host.Environment(c.Workspace), nil
+	}
+}
+
+func (d *daemon) mcpContainer(c config.MCPServer) func(context.Context) (dray.Environment, error) {
+	return func(ctx context.Context) (dray.Environment, error) {
+		route := dray.Route{Environment: dray.KindContainer, Workspace: c.Workspace}
+		inv := dray.Invocation{Workspace: c.Workspace, Principal: d.principal()}
+		return d.workspaces.Environment(ctx, route, inv, func(string, string) {})
+	}
+}
+
+// startUpstreams starts the servers on the host in the background.
+func (d *daemon) startUpstreams(ctx context.Context) {
+	u := d.upstreams
+	ctx, u.stop = context.WithCancel(context.WithoutCancel(ctx))
+	for _, s := range u.servers {
+		if s.cfg.Environment != config.EnvironmentHost {
+			continue
+		}
+		u.group.Go(func() {
+			if err := d.listUpstream(ctx, s); err != nil && ctx.Err() == nil {
+				u.log.Warn("MCP server failed", zap.String("server", s.name), zap.Error(err))
+			}
+		})
+	}
+}
+
+// close ends all servers with their descendants.
+func (u *upstreams) close() {
+	u.stop()
+	for _, s := range u.servers {
+		u.group.Go(s.Close)
+	}
+	u.group.Wait()
+}
+
+// listUpstream reads the tools of a server, which it starts, once while the daemon runs. Calls get
+// them with a new generation.
+func (d *daemon) listUpstream(ctx context.Context, s *upstreamServer) error {
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	if d.upstreams.isListed(s) {
+		return nil
+	}
+	tools, err := s.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	d.upstreams.learn(s, tools)
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	old := d.current.Load()
+	next, err := d.newGeneration(old.cfg)
+	if err != nil {
+		return err
+	}
+	next.loadedAt = old.loadedAt
+	d.use(next)
+	d.server.Configure(&next.Configured)
+	d.upstreams.setListed(s)
+	return nil
+}
+
+// learn sets the tools of a server.
+func (u *upstreams) learn(s *upstreamServer, tools []upstream.Tool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	changed := !slices.EqualFunc(s.tools, tools, func(a, b upstream.Tool) bool {
+		return a.Name == b.Name && a.Description == b.Description &&
+			bytes.Equal(a.InputSchema, b.InputSchema) && bytes.Equal(a.OutputSchema, b.OutputSchema)
+	})
+	s.tools = tools
+	if changed && s.cfg.Environment != config.EnvironmentHost {
+		u.write()
+	}
+}
+
+func (u *upstreams) setListed(s *upstreamServer) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s.listed = true
+}
+
+func (u *upstreams) isListed(s *upstreamServer) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return s.listed
+}
+
+// upstreamTool finds a tool of a server whose tools are not listed yet.
+func (d *daemon) upstreamTool(ctx context.Context, inv dray.Invocation) (*dray.Tool, bool, error) {
+	name, _, _ := strings.Cut(inv.Tool, mcpSeparator)
+	s := d.upstreams.servers[name]
+	if s == nil || name == inv.Tool {
+		return nil, false, nil
+	}
+	if !d.upstreams.isListed(s) {
+		if err := d.access.CheckWorkspace(ctx, inv.Principal, s.cfg.Workspace); err != nil {
+			return nil, true, err
+		}
+		if err := d.listUpstream(ctx, s); err != nil {
+			return nil, true, err
+		}
+	}
+	t, err := d.current.Load().tools.Get(ctx, inv.Tool)
+	return t, true, err
+}
+
+// addUpstreams registers the known tools. A tool that cannot be registered is left out.
+func (d *daemon) addUpstreams(registry *tool.Registry) {
+	u := d.upstreams
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(u.servers)) {
+		s := u.servers[name]
+		for _, t := range s.tools {
+			err := registry.AddUpstream(s.tool(t), func(ctx context.Context, arguments json.RawMessage,
+			) (tool.UpstreamReply, error) {
+				return d.callUpstream(ctx, s, t.Name, arguments)
+			})
+			if err != nil {
+				u.log.Warn("tool of an MCP server left out", zap.String("server", name), zap.Error(err))
+			}
+		}
+	}
+}
+
+// tool returns what is known about a tool. The annotations of the server are not used, because it
+// could lie.
+func (s *upstreamServer) tool(t upstream.Tool) dray.Tool {
+	data := dray.Tool{
+		Name: s.name + mcpSeparator + t.Name, Description: t.Description,
+		InputSchema: t.InputSchema, OutputSchema: t.OutputSchema,
+		Capabilities: dray.ToolCapabilities(s.cfg.Capabilities),
+		Environment:  dray.Requirement{Kind: dray.RequireHost},
+	}
+	if s.cfg.Environment != config.EnvironmentHost {
+		data.Environment = dray.Requirement{
+			Kind: dray.RequireSpecific, Container: s.cfg.Workspace,
+		}
+	}
+	return data
+}
+
+func (d *daemon) callUpstream(ctx context.Context, s *upstreamServer, name string,
+	arguments json.RawMessage,
+) (tool.UpstreamReply, error) {
+	res, err := s.Call(ctx, name, arguments)
+	if err != nil {
+		return tool.UpstreamReply{}, err
+	}
+	if !d.upstreams.isListed(s) { // its tools may not be those of the file
+		if err := d.listUpstream(ctx, s); err != nil {
+			d.log.Warn("tools of an MCP server not read", zap.String("server", s.name), zap.Error(err))
+		}
+	}
+	reply, err := upstream.NewReply(res)
+	return tool.UpstreamReply(reply), err
+}
+
+// knownMCPTools are the tools of a server with the digest of its configuration.
+type knownMCPTools struct {
+	Digest string          `json:"digest"`
+	Tools  []upstream.Tool `json:"tools"`
+}
+
+func mcpDigest(c config.MCPServer) string {
+	text, _ := json.Marshal([]any{c.Argv, c.Environment, c.Workspace}) // texts can always be encoded
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// read returns the tools of the file by server. A file that cannot be read has none.
+func (u *upstreams) read(servers int) map[string]knownMCPTools {
+	if servers == 0 {
+		return nil
+	}
+	var known map[string]knownMCPTools
+	text, err := os.ReadFile(u.path)
+	if err == nil {
+		err = json.Unmarshal(text, &known)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		u.log.Warn("tools of MCP servers not read", zap.Error(err))
+	}
+	return known
+}
+
+// write writes the file. mu must be held.
+func (u *upstreams) write() {
+	known := map[string]knownMCPTools{}
+	for name, s := range u.servers {
+		if s.cfg.Environment != config.EnvironmentHost && s.tools != nil {
+			known[name] = knownMCPTools{s.digest, s.tools}
+		}
+	}
+	text, err := json.Marshal(known)
+	if err == nil && len(text) > maxMCPTools {
+		err = errors.New("they exceed the maximum of the file")
+	}
+	if err == nil {
+		err = helper.ReplaceFile(u.path, text)
+	}
+	if err != nil {
+		u.log.Warn("tools of MCP servers not written", zap.Error(err))
+	}
+}
