@@ -252,7 +252,7 @@ var owners = []owner{
 	{"github.com/docker/cli", []string{"executor/docker"}},
 	{"github.com/containerd/errdefs", []string{"executor/docker"}},
 	{"github.com/danielgtaylor/huma", []string{"internal/api"}},
-	{"github.com/google/uuid", []string{"internal/api", "internal/call"}},
+	{"github.com/google/uuid", []string{"internal/api", "internal/call", "internal/policy/approval"}},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/tool"}},
 	{"github.com/bmatcuk/doublestar", []string{"internal/tool"}},
 	{"github.com/bluekeyes/go-gitdiff", []string{"internal/tool"}},

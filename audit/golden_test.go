@@ -165,6 +165,11 @@ func recordSampleEvents(t *testing.T, s *Store) {
 			t.Fatal(err)
 		}
 	}
+	now := time.Now()
+	must(t, s.RequestApproval(context.Background(), Approval{
+		ID: "01a2082c-cc10-73b8-9a07-8684ec52b6d0", Hash: "0f", Principal: "uid:0", CreatedAt: now,
+		ExpiresAt: now.Add(time.Minute), Request: json.RawMessage(`{}`),
+	}, ApprovalChanged{Principal: "uid:0", Owner: "uid:0", Tool: "exec"}))
 	beginOnly(t, s)
 	if err := s.Close(context.Background()); err != nil {
 		t.Fatal(err)

@@ -61,6 +61,9 @@ func Kinds() []Kind {
 			"`error` if it was refused.", func() Body { return new(TrustChanged) }),
 		newKind("Somebody gave a container a name or removed one, before it is stored; and "+
 			"again with `error` if that failed.", func() Body { return new(NameChanged) }),
+		newKind("A call asked for an approval, and each step of it after that: a decision, its use by "+
+			"one call, its expiry. It is recorded before the step takes effect.",
+			func() Body { return new(ApprovalChanged) }),
 		newKind("The circuit breaker of a container opened or closed. That it is half open follows "+
 			"from the time.", func() Body { return new(BreakerChanged) }),
 		newKind("Root or the daemon's user changed the call of another principal, before it takes "+

@@ -259,6 +259,7 @@ func (e expired) write(ctx context.Context, tx *sql.Conn, _ int64, _ string) err
 		`DELETE FROM invocations WHERE seq BETWEEN ? AND ?`,
 		`DELETE FROM labels WHERE seq BETWEEN ? AND ?`, // the transaction does not check foreign keys
 		`DELETE FROM changed_files WHERE seq BETWEEN ? AND ?`,
+		`DELETE FROM approvals WHERE seq BETWEEN ? AND ?`,
 	} {
 		if _, err := tx.ExecContext(ctx, statement, e.First, e.Last); err != nil {
 			return fmt.Errorf("remove the rows of events %d to %d: %w", e.First, e.Last, err)

@@ -29,6 +29,7 @@ type Config struct {
 	Trust    Trust
 	Retry    Retry
 	Breaker  Breaker
+	Policy   Policy
 	Audit    Audit
 	Python   Python
 	MCP      MCP
@@ -340,6 +341,12 @@ type Audit struct {
 	// DiskLow and DiskReserve are free space of the disk of the state directory, in bytes: below the
 	// first a warning is logged, below the second new calls are refused.
 	DiskLow, DiskReserve int64
+}
+
+// Policy configures which calls may run.
+type Policy struct {
+	// ApprovalLifetime is how long an approval can be decided and used, above 0.
+	ApprovalLifetime time.Duration
 }
 
 // Breaker configures the circuit breakers of containers.

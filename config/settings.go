@@ -430,6 +430,10 @@ var settings = append(settingDefs{
 	},
 	{"breaker.open", positiveKind, "30s", "how long they are refused before one call tries again"},
 	{
+		"policy.approval_lifetime", positiveKind, "15m",
+		"how long a call that needs an approval can be approved, and run once it is",
+	},
+	{
 		"audit.keep", durationKind, "0s",
 		"how long the audit log retains a call after its end, and other events; then hashes are left; " +
 			"0s is for ever",
@@ -475,7 +479,7 @@ var settings = append(settingDefs{
 // unsupportedSettings returns the keys of the contract that are refused by name.
 func unsupportedSettings() settingDefs {
 	keys := []string{
-		"policy.files", "policy.approval_lifetime",
+		"policy.files",
 	}
 	var unsupported settingDefs
 	for _, key := range keys {

@@ -14,7 +14,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		process.RestartWithTimerSlack(process.DaemonTimerSlack)
 		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(400) // the heap is small, and many calls at once allocate in bursts
+			// Many calls at once allocate in bursts. More than 200 is faster, and a flood of output makes
+			// the daemon grow by over 64 MiB then.
+			debug.SetGCPercent(200)
 		}
 	}
 	os.Exit(command.Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

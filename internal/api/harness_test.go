@@ -30,6 +30,7 @@ import (
 	"github.com/dray-dev/dray/internal/api/unixsock"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/policy/approval"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
 )
@@ -427,7 +428,7 @@ func build(t testing.TB, change func(*fakeDeps)) *daemon {
 		Calls: call.NewRegistry(call.Options{
 			Executor: executor, Open: p.captures.OpenAuto, Log: log, Claims: p.audit,
 		}),
-		Audit: p.audit, Prover: noProver{}, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Daemon: p, Record: p.audit.record,
+		Audit: p.audit, Prover: noProver{}, Workspaces: fakeWorkspaces{p}, Captures: p.captures, Daemon: p, Approvals: noApprovals{}, Record: p.audit.record,
 		Rejected: p.audit.reject,
 		Log:      log,
 		MaxBody:  p.maxBody, BodyDir: t.TempDir(), Ready: p.ready, Version: "test",
@@ -564,4 +565,21 @@ func (a answer) problem(t testing.TB) problem {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// noApprovals has no approvals.
+type noApprovals struct{}
+
+func (noApprovals) List(context.Context, string, audit.ApprovalState) ([]audit.Approval, error) {
+	return []audit.Approval{}, nil
+}
+
+func (noApprovals) Get(context.Context, string, string) (audit.Approval, error) {
+	return audit.Approval{}, dray.Errorf(dray.CodeNotFound, "no such approval")
+}
+
+func (noApprovals) Decide(context.Context, string, string, approval.Verdict) (audit.Approval,
+	error,
+) {
+	return audit.Approval{}, dray.Errorf(dray.CodeNotFound, "no such approval")
 }

@@ -35,7 +35,7 @@ func (h *invocations) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req := call.Request{IdempotencyKey: idempotencyKey(r)}
+	req := call.Request{IdempotencyKey: idempotencyKey(r), AwaitsApproval: wait.given}
 	if err := h.bodies.decode(w, r, &req); err != nil {
 		return err
 	}

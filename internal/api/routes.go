@@ -31,7 +31,8 @@ func (s *Server) operations(schemas huma.Registry) []*operation {
 	}
 	bodies := &bodyReader{dir: s.cfg.BodyDir, max: s.cfg.MaxBody}
 	proofs := &proofs{prover: s.cfg.Prover, access: s.cfg.Access}
-	return slices.Concat(s.callOperations(op, bodies), proofs.operations(op),
+	approvals := &approvals{gate: s.cfg.Approvals, access: s.cfg.Access, bodies: bodies}
+	return slices.Concat(s.callOperations(op, bodies), proofs.operations(op), approvals.operations(op),
 		s.otherOperations(op, bodies))
 }
 

@@ -62,6 +62,7 @@ type Config struct {
 	Workspaces Workspaces
 	Captures   Captures
 	Daemon     Daemon
+	Approvals  Approvals
 	// Record commits an event to the audit log.
 	Record func(ctx context.Context, body audit.Body) error
 	// Rejected counts a request of a principal, if it is known, that was refused with a code.
@@ -234,7 +235,8 @@ func (c *Config) check() error {
 		"Intake": c.Intake == nil, "Calls": c.Calls == nil, "Audit": c.Audit == nil,
 		"Prover": c.Prover == nil,
 		"Tools":  c.Tools == nil, "Workspaces": c.Workspaces == nil, "Captures": c.Captures == nil,
-		"Daemon": c.Daemon == nil, "Record": c.Record == nil, "Rejected": c.Rejected == nil,
+		"Daemon": c.Daemon == nil, "Approvals": c.Approvals == nil,
+		"Record": c.Record == nil, "Rejected": c.Rejected == nil,
 		"Log": c.Log == nil, "MaxBody": c.MaxBody <= 0, "BodyDir": c.BodyDir == "",
 		"Version": c.Version == "",
 	} {

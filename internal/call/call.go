@@ -43,16 +43,18 @@ type Call struct {
 	route      dray.Route
 	routeErr   error
 	redactor   *redact.Redactor
-	events     *eventlog.Log
-	reader     atomic.Pointer[eventlog.Reader]
-	stdin      *StdinPipe
-	control    chan dray.Control
-	terminal   bool
-	cancel     context.CancelCauseFunc
-	accept     sync.Once
-	onAccept   func()
-	accepted   chan struct{}
-	done       chan struct{}
+	// awaitsApproval is [Prepared.AwaitsApproval].
+	awaitsApproval bool
+	events         *eventlog.Log
+	reader         atomic.Pointer[eventlog.Reader]
+	stdin          *StdinPipe
+	control        chan dray.Control
+	terminal       bool
+	cancel         context.CancelCauseFunc
+	accept         sync.Once
+	onAccept       func()
+	accepted       chan struct{}
+	done           chan struct{}
 
 	mu        sync.Mutex
 	record    dray.Record // without input and output once the call has ended

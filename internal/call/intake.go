@@ -64,6 +64,8 @@ type Prepared struct {
 	StdinOpen bool
 	// BlockOnReader makes the tool wait for the reader of its events: [Call.BlockingReader].
 	BlockOnReader bool
+	// AwaitsApproval makes the call wait if a human must approve it. Else it ends.
+	AwaitsApproval bool
 }
 
 // Prepare validates a request of principal, finds its tool and routes it. An error means that the
@@ -89,6 +91,7 @@ func (in *Intake) Prepare(ctx context.Context, principal string, req *Request) (
 	p.Redactor = redactor
 	p.Stdin, p.StdinOpen = req.stdin(), req.StdinOpen
 	p.BlockOnReader = req.OnSlowReader == SlowReaderWait
+	p.AwaitsApproval = req.AwaitsApproval
 	return p, nil
 }
 
@@ -115,9 +118,6 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 	}
 	if routeErr == nil {
 		routeErr = in.Budgets.Check(ctx, inv.Context.PlanID)
-	}
-	if routeErr == nil {
-		routeErr = checkApproval(tool)
 	}
 	if routeErr == nil {
 		routeErr = needs.CheckRoute(route)
@@ -231,9 +231,6 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 		return nil, err
 	}
 	if p.RouteErr == nil {
-		p.RouteErr = checkApproval(tool)
-	}
-	if p.RouteErr == nil {
 		p.RouteErr = needs.CheckRoute(p.Route)
 	}
 	err := p.RouteErr
@@ -246,16 +243,6 @@ func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Too
 	default:
 		return p, nil
 	}
-}
-
-// checkApproval refuses a tool whose calls need an approval, wherever they run (RT-05).
-func checkApproval(tool *dray.Tool) error {
-	if !tool.Capabilities.HumanApprovalRequired {
-		return nil
-	}
-	return dray.Errorf(dray.CodeApprovalRequired,
-		"tool %s requires that a human approves each call, and nobody can approve one yet", tool.Name).
-		WithHint("run the program yourself, or remove human_approval_required from the tool")
 }
 
 // check returns the error with which a call could not start where its route leads.

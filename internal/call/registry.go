@@ -134,7 +134,8 @@ func (r *Registry) newCall(inv dray.Invocation, p *Prepared, cancel context.Canc
 	c := &Call{
 		id: id, principal: inv.Principal, started: now, cancel: cancel,
 		route: p.Route, routeErr: p.RouteErr, redactor: p.Redactor,
-		accepted: make(chan struct{}), done: make(chan struct{}), record: dray.NewRecord(inv, now),
+		awaitsApproval: p.AwaitsApproval,
+		accepted:       make(chan struct{}), done: make(chan struct{}), record: dray.NewRecord(inv, now),
 		control: make(chan dray.Control), terminal: inv.Terminal != nil,
 		onAccept: func() { r.logBegin(inv) },
 	}
@@ -427,6 +428,20 @@ func (c *Call) finalRecord(res dray.Result, err error) dray.Record {
 }
 
 type callKey struct{}
+
+// RedactorOf returns what replaces the secrets of the call that ctx belongs to; nil replaces none.
+func RedactorOf(ctx context.Context) *redact.Redactor {
+	if c, ok := ctx.Value(callKey{}).(*Call); ok {
+		return c.redactor
+	}
+	return nil
+}
+
+// AwaitsApproval reports whether the call that ctx belongs to may wait for a human.
+func AwaitsApproval(ctx context.Context) bool {
+	c, ok := ctx.Value(callKey{}).(*Call)
+	return ok && c.awaitsApproval
+}
 
 // Recorded returns the Executor that belongs directly inside the audit log's. A call that reaches
 // it has a committed begin record, so it is accepted. A call whose route could not be decided ends

@@ -31,6 +31,8 @@ const (
 type Request struct {
 	// IdempotencyKey makes repeats of the request one call; nil for none. It is not part of the body.
 	IdempotencyKey *string `json:"-"`
+	// AwaitsApproval is [Prepared.AwaitsApproval]. It is not part of the body.
+	AwaitsApproval bool `json:"-"`
 
 	Tool         string                 `json:"tool" maxLength:"128" doc:"The tool's name, compared exactly."`
 	Input        json.RawMessage        `json:"input,omitempty" doc:"A JSON object that the tool's input schema accepts. Default: {}."`

@@ -75,6 +75,7 @@ func (o callOptions) request(name string, input json.RawMessage, h http.Header) 
 		Container: o.Container, Cwd: o.Cwd, Env: o.Env, Timeout: o.Timeout, Stdin: o.Stdin,
 		Paths:     cmp.Or(o.Paths, dray.PathsSide(h.Get(pathsHeader))),
 		StdinOpen: o.StdinOpen, OnDisconnect: call.DisconnectContinue,
+		AwaitsApproval: o.WaitMS != nil,
 	}
 	if req.Workspace == "" && req.Container == "" {
 		req.Workspace, req.Container = h.Get(workspaceHeader), h.Get(containerHeader)

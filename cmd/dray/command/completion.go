@@ -28,6 +28,9 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"dray cancel":        a.completeOne(activeIDs),
 		"dray audit show":    a.completeOne(recentIDs),
 	}
+	for _, name := range []string{"show", "approve", "deny"} {
+		arguments["dray approvals "+name] = a.completeOne(pendingApprovals)
+	}
 	for _, name := range []string{"up", "stop", "rebuild", "rm", "trust"} {
 		arguments["dray workspace "+name] = a.completeOne(workspaceFolders)
 	}

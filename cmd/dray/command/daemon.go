@@ -29,6 +29,8 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/logging"
 	"github.com/dray-dev/dray/internal/mcp"
+	"github.com/dray-dev/dray/internal/policy"
+	"github.com/dray-dev/dray/internal/policy/approval"
 	"github.com/dray-dev/dray/internal/python"
 	"github.com/dray-dev/dray/internal/redact"
 	"github.com/dray-dev/dray/internal/tool"
@@ -62,6 +64,7 @@ type daemon struct {
 	python       *python.Sessions // nil if there is no tool python
 	upstreams    *upstreams
 	audit        *audit.Store
+	approvals    *approval.Gate
 
 	stopRetention func() // nil before it runs
 }
@@ -115,15 +118,19 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	}
 	d.upstreams = d.openUpstreams(cfg)
 	d.budgets = call.NewBudgets(planBudgets(cfg), d.audit.PlanUsage)
+	requestKey, err := audit.LoadHMACKey(cfg.State.IdempotencyKey())
+	if err != nil {
+		return err
+	}
+	d.approvals = approval.New(approval.Config{
+		Log: d.audit, Key: requestKey, Principal: d.principal(),
+		Lifetime: func() time.Duration { return d.current.Load().cfg.Policy.ApprovalLifetime },
+	})
 	first, err := d.newGeneration(cfg)
 	if err != nil {
 		return err
 	}
 	d.use(first)
-	requestKey, err := audit.LoadHMACKey(cfg.State.IdempotencyKey())
-	if err != nil {
-		return err
-	}
 	d.calls = call.NewRegistry(call.Options{
 		Executor: dray.ExecutorFunc(d.execute), Open: d.captures.OpenAuto, Log: log,
 		Claims: d.audit, RequestKey: requestKey,
@@ -145,7 +152,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
 		Configured: first.Configured,
 		Calls:      d.calls, Audit: d.audit, Prover: d.audit, Workspaces: d.workspaces,
-		Captures: d.captures, Daemon: d,
+		Captures: d.captures, Daemon: d, Approvals: d.approvals,
 		Record: d.audit.RecordEvent, Rejected: d.audit.CountRejection, Log: log,
 		Access: d.access, TCP: tcp, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
 		Ready: d.audit.Ready, Warnings: d.audit.Warnings, MCP: d.mcp,
@@ -295,13 +302,14 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 }
 
 // newExecutor returns the layers of a call, the outermost first: admission, budget, audit log,
-// record, deadline, breaker, retries, environment and the tool itself.
-func (d *daemon) newExecutor(cfg *config.Config) dray.Executor {
-	return d.admission.Executor(d.newRecordedExecutor(cfg, d.admission.Acquire))
+// record, policy and approval, deadline, breaker, retries, environment and the tool itself.
+func (d *daemon) newExecutor(cfg *config.Config, policies *policy.Engine) dray.Executor {
+	return d.admission.Executor(d.newRecordedExecutor(cfg, policies, d.admission.Acquire))
 }
 
 // newRecordedExecutor returns the layers inside admission.
-func (d *daemon) newRecordedExecutor(cfg *config.Config, acquire workspace.AcquireFunc,
+func (d *daemon) newRecordedExecutor(cfg *config.Config, policies *policy.Engine,
+	acquire workspace.AcquireFunc,
 ) dray.Executor {
 	inEnvironment := d.environments.Executor(dray.RunTool, acquire)
 	retries := workspace.Retries{Attempts: cfg.Retry.Attempts, Budget: cfg.Retry.Budget}
@@ -309,7 +317,8 @@ func (d *daemon) newRecordedExecutor(cfg *config.Config, acquire workspace.Acqui
 	bounded := executor.Deadline(guarded, executor.Timeouts{
 		Default: cfg.Limits.Timeout, Max: cfg.Limits.MaxTimeout,
 	})
-	return d.budgets.Executor(d.audit.Executor(call.Recorded(bounded)))
+	decided := d.approvals.Executor(policies, bounded)
+	return d.budgets.Executor(d.audit.Executor(call.Recorded(decided)))
 }
 
 // redact replaces the secrets in a text that belongs to no call.

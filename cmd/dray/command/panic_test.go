@@ -63,7 +63,8 @@ func newSingleSlotDaemon(t *testing.T) *singleSlotDaemon {
 		t.Fatal(err)
 	}
 	return &singleSlotDaemon{
-		daemon: d, chain: d.newExecutor(cfg), tool: exec, folder: folder, logs: logs,
+		daemon: d, chain: d.newExecutor(cfg, d.current.Load().policies), tool: exec, folder: folder,
+		logs: logs,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/policy"
 	"github.com/dray-dev/dray/internal/python"
 )
 
@@ -25,8 +26,8 @@ func isNested(ctx context.Context) bool { return ctx.Value(nestedKey{}) != nil }
 
 // newNestedExecutor returns the layers of a call that code of another call makes. It needs no slot:
 // the other call has one, and waits for this one.
-func (d *daemon) newNestedExecutor(cfg *config.Config) dray.Executor {
-	return d.newRecordedExecutor(cfg, func(context.Context, string, dray.Sink) (func(),
+func (d *daemon) newNestedExecutor(cfg *config.Config, policies *policy.Engine) dray.Executor {
+	return d.newRecordedExecutor(cfg, policies, func(context.Context, string, dray.Sink) (func(),
 		time.Duration, error,
 	) {
 		return func() {}, 0, nil

@@ -52,7 +52,8 @@ Applied without a restart: ` + strings.Join(reloadable, ", ") + `.`,
 var reloadable = []string{
 	"limits.timeout", "limits.max_timeout", "limits.idle_timeout", "limits.grace",
 	"routing.override", "routing.fallback", "routing.plans", "tools",
-	"tool_dirs", "audit.keep", "audit.redact.patterns", "audit.redact.env", "retry.attempts",
+	"tool_dirs", "audit.keep", "audit.redact.patterns", "audit.redact.env", "policy.approval_lifetime",
+	"retry.attempts",
 	"retry.budget", "python.wall", "python.cpu",
 	"python.prepare.source_builds", "python.prepare.index",
 }
@@ -99,8 +100,8 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 		MaxTimeout:   cfg.Limits.MaxTimeout,
 	}
 	return &generation{
-		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg),
-		nested: d.newNestedExecutor(cfg), tools: tools, policies: policies,
+		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg, policies),
+		nested: d.newNestedExecutor(cfg, policies), tools: tools, policies: policies,
 		Configured: api.Configured{
 			Intake: intake, Tools: tools, ProjectTools: declared.list, ConfigDigest: configDigest(cfg),
 		},

@@ -186,10 +186,15 @@ type Listener struct {
 type Conn struct {
 	*net.UnixConn
 	uid uint32
+	pid int
 }
 
 // Principal returns uid:N for the uid N of the peer.
 func (c *Conn) Principal() string { return fmt.Sprintf("uid:%d", c.uid) }
+
+// PID returns the process that connected, 0 if it is in another pid namespace. Meanwhile it may
+// have ended, and another process may have its pid.
+func (c *Conn) PID() int { return c.pid }
 
 // Accept blocks until an allowed peer connects.
 func (l *Listener) Accept() (net.Conn, error) {
@@ -198,13 +203,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		uid, err := peer(conn)
-		if err == nil && slices.Contains(l.allowed, uid) {
-			return &Conn{UnixConn: conn, uid: uid}, nil
+		who, err := peer(conn)
+		if err == nil && slices.Contains(l.allowed, who.Uid) {
+			return &Conn{UnixConn: conn, uid: who.Uid, pid: int(who.Pid)}, nil
 		}
 		_ = conn.Close()
 		if err == nil && l.refused != nil {
-			l.refused(uid)
+			l.refused(who.Uid)
 		}
 	}
 }
@@ -214,21 +219,18 @@ func (l *Listener) Close() error {
 	return errors.Join(l.UnixListener.Close(), l.lock.Close())
 }
 
-// peer returns the uid of the peer at the time it connected.
-func peer(conn *net.UnixConn) (uint32, error) {
+// peer returns uid and pid of the peer at the time it connected.
+func peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var cred *unix.Ucred
 	var failed error
 	if err := raw.Control(func(fd uintptr) {
 		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return 0, err
+		return nil, err
 	}
-	if failed != nil {
-		return 0, failed
-	}
-	return cred.Uid, nil
+	return cred, failed
 }

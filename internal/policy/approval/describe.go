@@ -1,0 +1,162 @@
+package approval
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/policy"
+)
+
+// maxShown bounds the text of stdin, and maxShownInput the input, that a human is shown, in bytes.
+const (
+	maxShown      = 4 << 10
+	maxShownInput = 64 << 10
+)
+
+// Request is a call as a human decides about it, without secrets.
+type Request struct {
+	Tool string `json:"tool"`
+	// Input is the input in the caller's form. One of more than 64 KiB is replaced by its size.
+	Input       jsontext.Value       `json:"input"`
+	Workspace   string               `json:"workspace,omitzero"`
+	Container   string               `json:"container,omitzero"`
+	Environment dray.EnvironmentKind `json:"environment" doc:"host or container"`
+	Rule        string               `json:"rule" doc:"The routing rule that decided the environment."`
+	Cwd         string               `json:"cwd,omitzero"`
+	Env         map[string]string    `json:"env,omitempty" doc:"The variables that the call adds."`
+	Stdin       *Stdin               `json:"stdin,omitzero"`
+	Timeout     float64              `json:"timeout_seconds,omitzero"`
+	Leftovers   dray.Leftovers       `json:"leftovers,omitzero"`
+	Sync        []string             `json:"sync,omitempty"`
+	Reasons     []string             `json:"reasons" doc:"Why policy asks."`
+	Policies    []string             `json:"policies,omitempty"`
+}
+
+// Stdin is what the call would read.
+type Stdin struct {
+	// Open means that the caller writes it while the call runs, so nothing is known about it.
+	Open   bool   `json:"open,omitzero" doc:"The caller writes it while the call runs: nothing is known about it."`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256,omitzero"`
+	Text   string `json:"text,omitzero" doc:"Its first 4 KiB, if they are text."`
+}
+
+// identity is what an approval is of: everything that decides what runs, except the id and the
+// context of the call, which process and environment do not depend on.
+type identity struct {
+	Invocation dray.Invocation      `json:"invocation"`
+	LocalEnv   map[string]string    `json:"local_env"`
+	Kind       dray.EnvironmentKind `json:"kind"`
+	Container  string               `json:"container"`
+	Workspace  string               `json:"workspace"`
+	Stdin      *Stdin               `json:"stdin"`
+}
+
+// describe returns what a human is shown of a call, and the hash that identifies it.
+func describe(ctx context.Context, key []byte, c dray.Call, d policy.Decision) (request []byte,
+	hash string, err error,
+) {
+	stdin, err := readStdin(c.Stdin)
+	if err != nil {
+		return nil, "", err
+	}
+	id := identity{
+		Invocation: c.Invocation, LocalEnv: c.Invocation.LocalEnv, Kind: c.Route.Environment,
+		Container: c.Route.Container, Workspace: c.Route.Workspace, Stdin: stdin,
+	}
+	id.Invocation.ID, id.Invocation.Context = "", dray.CallContext{}
+	if hash, err = hashOf(key, id); err != nil {
+		return nil, "", err
+	}
+	redactor := call.RedactorOf(ctx)
+	inv, route := redactor.Invocation(c.Invocation), redactor.Route(c.Route)
+	shown := Request{
+		Tool: inv.Tool, Input: jsontext.Value(inv.Input), Workspace: inv.Workspace,
+		Container: route.Container, Environment: route.Environment, Rule: route.Rule, Cwd: inv.Cwd,
+		Env: inv.Env, Timeout: inv.Timeout.Seconds(), Leftovers: inv.Leftovers, Sync: inv.Sync,
+		Reasons: d.Reasons, Policies: d.Policies,
+	}
+	if len(inv.Input) > maxShownInput {
+		shown.Input = jsontext.Value(fmt.Sprintf(`{"omitted_bytes": %d}`, len(inv.Input)))
+	}
+	if stdin != nil {
+		s := *stdin
+		s.Text = redactor.Text(s.Text)
+		shown.Stdin = &s
+	}
+	request, err = json.Marshal(shown, json.Deterministic(true))
+	if err != nil {
+		return nil, "", internalError("encode the call", err)
+	}
+	return request, hash, nil
+}
+
+func hashOf(key []byte, id identity) (string, error) {
+	text, err := json.Marshal(id, json.Deterministic(true), json.WithMarshalers(
+		json.MarshalToFunc(func(enc *jsontext.Encoder, d time.Duration) error {
+			return enc.WriteToken(jsontext.Int(int64(d)))
+		})))
+	canonical := jsontext.Value(text)
+	if err == nil {
+		err = canonical.Format(jsontext.ReorderRawObjects(true))
+	}
+	if err != nil {
+		return "", internalError("hash the call", err)
+	}
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte("approval\x00"))
+	h.Write(canonical)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// readStdin returns what is known of a stdin, and leaves it at its beginning.
+func readStdin(r io.Reader) (*Stdin, error) {
+	switch r := r.(type) {
+	case nil:
+		return nil, nil
+	case io.ReadSeeker:
+		h := sha256.New()
+		head := &prefix{max: maxShown}
+		n, err := io.Copy(io.MultiWriter(h, head), r)
+		if err == nil {
+			_, err = r.Seek(0, io.SeekStart)
+		}
+		if err != nil {
+			return nil, internalError("read stdin", err)
+		}
+		s := &Stdin{Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}
+		if utf8.Valid(head.text) {
+			s.Text = string(head.text)
+		}
+		return s, nil
+	default:
+		return &Stdin{Open: true}, nil
+	}
+}
+
+// prefix keeps the first bytes that are written to it.
+type prefix struct {
+	text []byte
+	max  int
+}
+
+func (p *prefix) Write(b []byte) (int, error) {
+	p.text = append(p.text, b[:min(len(b), p.max-len(p.text))]...)
+	return len(b), nil
+}
+
+func internalError(what string, err error) error {
+	return dray.Errorf(dray.CodeInternal, "%s for an approval: %w", what, err).
+		WithHint("nothing ran; repeat the call")
+}

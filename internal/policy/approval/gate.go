@@ -1,0 +1,397 @@
+package approval
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/policy"
+)
+
+const (
+	// maxPending bounds the approvals of one principal that wait for a decision, so that an agent
+	// cannot bury one among thousands.
+	maxPending = 100
+	// maxReason bounds the reason of a decision in bytes.
+	maxReason = 1000
+)
+
+// Decider decides about calls; *[policy.Engine] implements it.
+type Decider interface {
+	Decide(ctx context.Context, call dray.Call) policy.Decision
+}
+
+// Log stores approvals; *[audit.Store] implements it.
+type Log interface {
+	RequestApproval(ctx context.Context, a audit.Approval, step audit.ApprovalChanged) error
+	ChangeApproval(ctx context.Context, from audit.ApprovalState, at time.Time,
+		step audit.ApprovalChanged) error
+	Approvals(ctx context.Context, q audit.ApprovalQuery) ([]audit.Approval, error)
+}
+
+// Config has the dependencies of a gate. All are required.
+type Config struct {
+	Log Log
+	// Key is the key of the hashes of calls.
+	Key []byte
+	// Lifetime returns how long an approval can be decided and used, from its request on.
+	Lifetime func() time.Duration
+	// Principal is the principal of the daemon, for expiries.
+	Principal string
+	// Now returns the time. Nil is [time.Now].
+	Now func() time.Time
+}
+
+// Gate holds the calls that policy asks about until they are approved. It is safe for concurrent
+// use.
+type Gate struct {
+	cfg Config
+
+	mu      sync.Mutex               // held while approvals are read and changed
+	waiting map[string]chan struct{} // by id, closed at the next step of the approval
+	calls   map[string]string        // the approvals that calls wait for, by the id of the call
+}
+
+// New returns a gate.
+func New(cfg Config) *Gate {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Gate{cfg: cfg, waiting: map[string]chan struct{}{}, calls: map[string]string{}}
+}
+
+// Executor returns the layer in front of next. It fails with denied for a call that policy denies,
+// and with approval_required for one that needs an approval and cannot wait for it.
+func (g *Gate) Executor(decider Decider, next dray.Executor) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result,
+		error,
+	) {
+		switch d := decider.Decide(ctx, c); d.Effect {
+		case policy.Allow:
+		case policy.Ask:
+			if err := g.ask(ctx, c, sink, d); err != nil {
+				return dray.Result{}, err
+			}
+		default:
+			return dray.Result{}, deniedByPolicy(c, d)
+		}
+		return next.Execute(ctx, c, sink)
+	})
+}
+
+// deniedByPolicy returns the error of a call that policy denies.
+func deniedByPolicy(c dray.Call, d policy.Decision) error {
+	return dray.Errorf(dray.CodeDenied, "policy denies this call of %s: %s", c.Invocation.Tool,
+		strings.Join(d.Reasons, "; ")).
+		WithHint("dray policy explain %s shows what decided; the operator can change policy.files",
+			c.Invocation.Tool)
+}
+
+// ask returns nil once the call has used an approval of its own.
+func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.Decision) error {
+	request, hash, err := describe(ctx, g.cfg.Key, c, d)
+	if err != nil {
+		return err
+	}
+	for {
+		a, changed, err := g.enter(ctx, c, hash, request, d)
+		if err != nil || a.State == audit.ApprovalUsed {
+			return err
+		}
+		switch {
+		case a.State == audit.ApprovalDenied:
+			return deniedError(a)
+		case !call.AwaitsApproval(ctx):
+			return requiredError(a)
+		}
+		if err := g.wait(ctx, c.Invocation.ID, a, sink, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// enter uses the approval of a call, or returns the one that the call depends on, a new one if
+// there is none. changed is closed at its next step.
+func (g *Gate) enter(ctx context.Context, c dray.Call, hash string, request []byte,
+	d policy.Decision,
+) (a audit.Approval, changed <-chan struct{}, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all, err := g.cfg.Log.Approvals(ctx, audit.ApprovalQuery{Hash: hash})
+	if err != nil {
+		return a, nil, err
+	}
+	for _, a := range all { // the newest first
+		switch live, err := g.checkExpiry(ctx, a); {
+		case err != nil:
+			return a, nil, err
+		case !live:
+		case a.State == audit.ApprovalApproved:
+			err := g.cfg.Log.ChangeApproval(ctx, a.State, g.cfg.Now(), audit.ApprovalChanged{
+				Principal: c.Invocation.Principal, Approval: a.ID, State: audit.ApprovalUsed,
+				Owner: a.Principal, Invocation: c.Invocation.ID,
+			})
+			if err != nil {
+				return a, nil, err
+			}
+			g.announce(a.ID)
+			a.State = audit.ApprovalUsed
+			return a, nil, nil
+		case a.State == audit.ApprovalPending, a.State == audit.ApprovalDenied:
+			return a, g.change(a.ID), nil
+		}
+	}
+	a, err = g.request(ctx, c, hash, request, d)
+	return a, g.change(a.ID), err
+}
+
+// request commits a new approval. The caller holds mu.
+func (g *Gate) request(ctx context.Context, c dray.Call, hash string, request []byte,
+	d policy.Decision,
+) (audit.Approval, error) {
+	inv := c.Invocation
+	pending, err := g.list(ctx, audit.ApprovalQuery{
+		Principal: inv.Principal, State: audit.ApprovalPending,
+	})
+	if err != nil {
+		return audit.Approval{}, err
+	}
+	if len(pending) >= maxPending {
+		return audit.Approval{}, dray.Errorf(dray.CodeApprovalRequired,
+			"this call needs an approval, and %d calls of %s wait for one already", len(pending),
+			inv.Principal).WithHint("decide about some of them: dray approvals ls")
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return audit.Approval{}, dray.Errorf(dray.CodeInternal, "create an id: %w", err).
+			WithHint("check the system's source of random numbers")
+	}
+	now := g.cfg.Now()
+	a := audit.Approval{
+		ID: id.String(), State: audit.ApprovalPending, Hash: hash, Principal: inv.Principal,
+		Invocation: inv.ID, CreatedAt: now, ExpiresAt: now.Add(g.cfg.Lifetime()), Request: request,
+	}
+	return a, g.cfg.Log.RequestApproval(ctx, a, audit.ApprovalChanged{
+		Principal: inv.Principal, Owner: inv.Principal, Tool: inv.Tool, Invocation: inv.ID,
+		Reasons: d.Reasons,
+	})
+}
+
+// wait waits for the next step of an approval: a decision, its use by another call, or its expiry.
+func (g *Gate) wait(ctx context.Context, callID string, a audit.Approval, sink dray.Sink,
+	changed <-chan struct{},
+) error {
+	g.setWaiting(callID, a.ID)
+	defer g.setWaiting(callID, "")
+	if q, ok := sink.(interface{ Queued(waiting bool) }); ok {
+		q.Queued(true)
+		defer q.Queued(false)
+	}
+	sink.Progress("approval", fmt.Sprintf("waits for approval %s until %s: dray approvals show %s",
+		a.ID, a.ExpiresAt.Format(time.RFC3339), a.ID))
+	timer := time.NewTimer(a.ExpiresAt.Sub(g.cfg.Now()))
+	defer timer.Stop()
+	select {
+	case <-changed:
+		return nil
+	case <-timer.C:
+		if err := g.expire(ctx, a.ID); err != nil {
+			return err
+		}
+		return dray.Errorf(dray.CodeApprovalRequired, "approval %s expired before it was decided", a.ID).
+			WithHint("repeat the call to ask again")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (g *Gate) setWaiting(callID, approval string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if approval == "" {
+		delete(g.calls, callID)
+	} else {
+		g.calls[callID] = approval
+	}
+}
+
+// WaitsFor returns the approval that a call waits for. It fails with not_found for a call that
+// waits for none.
+func (g *Gate) WaitsFor(ctx context.Context, callID string) (audit.Approval, error) {
+	g.mu.Lock()
+	id := g.calls[callID]
+	g.mu.Unlock()
+	if id == "" {
+		return audit.Approval{}, dray.Errorf(dray.CodeNotFound, "the call waits for no approval")
+	}
+	return g.Get(ctx, "", id)
+}
+
+// change returns the channel that is closed at the next step of an approval. The caller holds mu.
+func (g *Gate) change(id string) <-chan struct{} {
+	c, ok := g.waiting[id]
+	if !ok {
+		c = make(chan struct{})
+		g.waiting[id] = c
+	}
+	return c
+}
+
+// announce wakes those who wait for a step of an approval. The caller holds mu.
+func (g *Gate) announce(id string) {
+	if c, ok := g.waiting[id]; ok {
+		close(c)
+		delete(g.waiting, id)
+	}
+}
+
+// expire records the expiry of an approval.
+func (g *Gate) expire(ctx context.Context, id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, err := g.list(ctx, audit.ApprovalQuery{ID: id})
+	return err
+}
+
+// checkExpiry reports whether an approval can still be decided or used, or still denies. It records
+// an expiry. The caller holds mu.
+func (g *Gate) checkExpiry(ctx context.Context, a audit.Approval) (live bool, err error) {
+	if g.cfg.Now().Before(a.ExpiresAt) {
+		return a.State != audit.ApprovalUsed && a.State != audit.ApprovalExpired, nil
+	}
+	if a.State != audit.ApprovalPending && a.State != audit.ApprovalApproved {
+		return false, nil
+	}
+	err = g.cfg.Log.ChangeApproval(ctx, a.State, g.cfg.Now(), audit.ApprovalChanged{
+		Principal: g.cfg.Principal, Approval: a.ID, State: audit.ApprovalExpired, Owner: a.Principal,
+		Invocation: a.Invocation,
+	})
+	g.announce(a.ID)
+	if dray.CodeOf(err) == dray.CodeConflict {
+		err = nil
+	}
+	return false, err
+}
+
+// list returns approvals after the expiries are recorded. The caller holds mu.
+func (g *Gate) list(ctx context.Context, q audit.ApprovalQuery) ([]audit.Approval, error) {
+	all, err := g.cfg.Log.Approvals(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	kept := all[:0]
+	for _, a := range all {
+		open := a.State == audit.ApprovalPending || a.State == audit.ApprovalApproved
+		live, err := g.checkExpiry(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if open && !live {
+			a.State = audit.ApprovalExpired
+		}
+		if q.State == "" || a.State == q.State {
+			kept = append(kept, a)
+		}
+	}
+	return kept, nil
+}
+
+// List returns the approvals that a viewer may see, the newest first; the empty viewer sees all. An
+// empty state selects all states.
+func (g *Gate) List(ctx context.Context, viewer string, state audit.ApprovalState,
+) ([]audit.Approval, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.list(ctx, audit.ApprovalQuery{Principal: viewer, State: state})
+}
+
+// Get returns an approval that a viewer may see. It fails with not_found.
+func (g *Gate) Get(ctx context.Context, viewer, id string) (audit.Approval, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.get(ctx, viewer, id)
+}
+
+func (g *Gate) get(ctx context.Context, viewer, id string) (audit.Approval, error) {
+	all, err := g.list(ctx, audit.ApprovalQuery{ID: id, Principal: viewer})
+	switch {
+	case err != nil:
+		return audit.Approval{}, err
+	case len(all) == 0 || id == "":
+		return audit.Approval{}, dray.Errorf(dray.CodeNotFound, "no such approval").
+			WithHint("list them with dray approvals ls")
+	}
+	return all[0], nil
+}
+
+// Verdict is a decision of a human.
+type Verdict struct {
+	Approve bool
+	// Reason is what the human said, at most 1000 bytes.
+	Reason string
+	// Principal decides, by Via: "http" or "elicitation".
+	Principal, Via string
+}
+
+// Decide records the decision about an approval that a viewer may see, and wakes the calls that
+// wait for it. It fails with not_found, with conflict if the approval is decided, used or expired,
+// and with invalid_input for a reason that is too long.
+func (g *Gate) Decide(ctx context.Context, viewer, id string, v Verdict) (audit.Approval, error) {
+	if len(v.Reason) > maxReason {
+		return audit.Approval{}, dray.Errorf(dray.CodeInvalidInput,
+			"the reason has %d bytes, the maximum is %d", len(v.Reason), maxReason)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a, err := g.get(ctx, viewer, id)
+	if err != nil {
+		return a, err
+	}
+	if a.State != audit.ApprovalPending {
+		return a, dray.Errorf(dray.CodeConflict, "approval %s is %s already", id, a.State).
+			WithHint("see dray approvals show %s", id)
+	}
+	step := audit.ApprovalChanged{
+		Principal: v.Principal, Approval: id, State: audit.ApprovalDenied, Owner: a.Principal,
+		Invocation: a.Invocation, Reason: v.Reason, Via: v.Via,
+	}
+	if v.Approve {
+		step.State = audit.ApprovalApproved
+	}
+	now := g.cfg.Now()
+	// A client that disconnects now must not leave the decision half done.
+	err = g.cfg.Log.ChangeApproval(context.WithoutCancel(ctx), audit.ApprovalPending, now, step)
+	if err != nil {
+		return a, err
+	}
+	g.announce(id)
+	a.State, a.DecidedBy, a.Reason = step.State, v.Principal, v.Reason
+	a.DecidedAt = &now
+	return a, nil
+}
+
+// requiredError returns the error of a call that needs an approval and does not wait for it.
+func requiredError(a audit.Approval) error {
+	e := dray.Errorf(dray.CodeApprovalRequired, "this call needs an approval: %s", a.ID).
+		WithHint("dray approvals show %s, then dray approvals approve %s; after that repeat the same "+
+			"call before %s", a.ID, a.ID, a.ExpiresAt.Format(time.RFC3339))
+	e.Details = []dray.Detail{{Pointer: "/approval", Message: a.ID}}
+	return e
+}
+
+// deniedError returns the error of a call whose approval was denied.
+func deniedError(a audit.Approval) error {
+	text := fmt.Sprintf("approval %s was denied by %s", a.ID, a.DecidedBy)
+	if a.Reason != "" {
+		text += ": " + a.Reason
+	}
+	return dray.Errorf(dray.CodeDenied, "%s", text).
+		WithHint("the same call can ask again after %s", a.ExpiresAt.Format(time.RFC3339))
+}
