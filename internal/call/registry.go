@@ -26,7 +26,7 @@ const (
 	// number of ended calls and the memory that they use.
 	retention        = 5 * time.Minute
 	maxRetained      = 256
-	maxRetainedBytes = 64 << 20
+	maxRetainedBytes = 16 << 20
 	// maxIdle bounds the goroutines that wait for a call.
 	maxIdle = 16
 	// drainKillTimeout bounds how long Drain waits for the calls that it cancelled: the grace, the

@@ -28,7 +28,7 @@ var attacks = []struct{ name, code, says string }{
 	{"no descriptors", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))", ""},
 	{"worker's socket", "import gc\nfor o in gc.get_objects():\n  if type(o).__name__ == 'Worker':\n    o.sock.sendall(b'\\0\\0\\0\\2{}')", ""},
 	{"worker's streams", "import gc\nfor o in gc.get_objects():\n  if type(o).__name__ == 'Worker': o.stdout = o.stderr = o.stdin = o.pid = None", ""},
-	{"json.py", "open('json.py', 'w').write('raise SystemExit(9)')\nimport sys; sys.modules.pop('json')\nraise KeyError('written')", "KeyError: 'written'"},
+	{"json.py", "open('json.py', 'w').write('raise SystemExit(9)')\nimport sys; sys.modules.pop('json', None)\nraise KeyError('written')", "KeyError: 'written'"},
 	{"sitecustomize.py", "for n in 'sitecustomize', 'usercustomize': open(n + '.py', 'w').write('raise SystemExit(9)')\nraise KeyError('written')", "KeyError: 'written'"},
 }
 

@@ -128,15 +128,17 @@ func memoryTotal() string {
 	return fmt.Sprintf("%d GiB", (kib+1<<19)>>20)
 }
 
-// moduleRoot returns the directory of go.mod. Tests start in the directory of their package.
+// packageDir is the directory of the package under test: tests start in it, and may leave it.
+var packageDir, _ = os.Getwd()
+
+// moduleRoot returns the directory of go.mod.
 var moduleRoot = sync.OnceValue(func() string {
-	dir, err := filepath.Abs(".")
-	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
+	for dir := packageDir; len(dir) > 1; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return dir
 		}
 	}
-	panic("soakreport: no go.mod above the working directory")
+	panic("soakreport: no go.mod above the directory of the package")
 })
 
 // uncommitted marks the commit of a run whose sources had changed since.
