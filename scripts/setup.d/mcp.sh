@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Step mcp: the conformance suite of MCP, and a Node.js that it runs on. Versions and checksums are pinned in
+# Step mcp: the conformance suite and the TypeScript SDK of MCP, and a Node.js that they run on. Versions and checksums are pinned in
 # scripts/mcp/package-lock.json.
 
 mcp_path=$tools/mcp
