@@ -54,7 +54,7 @@ var exampleValues = map[string]string{
     budget: {calls: 1000, wall: 8h, bytes: 1GiB}`,
 	"mcp.servers": `
   git:
-    argv: [uvx, mcp-server-git==2025.9.25]
+    argv: [uvx, mcp-server-git==2026.10.19]
     workspace: /home/me/app
     environment: container`,
 	"audit.redact.patterns": `["builtin:all", "sk-[0-9a-f]{32}"]`,

@@ -218,5 +218,5 @@ func (t *tail) hint() string {
 	if len(text) == 0 {
 		return "its stderr is empty"
 	}
-	return fmt.Sprintf("its stderr ends with %q", lexical.PlainLine(string(text), maxTail))
+	return fmt.Sprintf("its stderr ends with: %s", lexical.PlainLine(string(text), maxTail))
 }
