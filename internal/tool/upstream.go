@@ -31,8 +31,8 @@ type UpstreamReply struct {
 type UpstreamFunc func(ctx context.Context, arguments json.RawMessage) (UpstreamReply, error)
 
 // AddUpstream registers a tool of an MCP server. t holds what the server and the configuration say
-// about the tool; AddUpstream sets the rest. It fails with an [*InvalidError] for an invalid name or
-// schema.
+// about the tool; AddUpstream sets the rest. It fails with an [*InvalidError] for an invalid name
+// or schema.
 func (r *Registry) AddUpstream(t dray.Tool, call UpstreamFunc) error {
 	t.Description = lexical.Truncate(t.Description, maxDescription)
 	t.InputSchema, t.OutputSchema = withoutDraft(t.InputSchema), withoutDraft(t.OutputSchema)
