@@ -107,9 +107,19 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	if err != nil {
 		return failure(err), nil
 	}
+	approvalID, err := s.takeAnswer(ctx, req)
+	if err != nil {
+		return failure(err), nil
+	}
+	request := opts.request(t.Name, input, req.Extra.Header)
+	if approvalID != "" {
+		answered(request, approvalID)
+	}
+	if canElicit(req.Session) {
+		request.AwaitsApproval = false // the user is asked, and the request repeated
+	}
 	current := s.cfg.Current()
-	c, _, err := s.cfg.Calls.Begin(ctx, current.Intake, principalOf(req),
-		opts.request(t.Name, input, req.Extra.Header))
+	c, _, err := s.cfg.Calls.Begin(ctx, current.Intake, principalOf(req), request)
 	if err != nil {
 		return failure(err), nil
 	}
@@ -146,7 +156,7 @@ func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Ca
 	select {
 	case <-c.Done():
 	case <-timeout:
-		return s.running(ctx, c, view)
+		return s.running(ctx, req, c, view)
 	case <-ctx.Done():
 		c.Cancel(executor.ErrCancelled)
 		return nil, context.Cause(ctx) // the SDK drops it: the client does not wait any more
@@ -155,12 +165,16 @@ func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Ca
 		return failure(err), nil
 	}
 	encoded, _ := c.Encoded()
+	if asked := s.askUser(ctx, req, encoded); asked != nil {
+		return asked, nil
+	}
 	return endResult(encoded, view)
 }
 
 // running returns the result of a call that goes on after its wait. A client that can has a task
 // instead.
-func (s *Server) running(ctx context.Context, c *call.Call, view int) (*sdk.CallToolResult, error) {
+func (s *Server) running(ctx context.Context, req *sdk.CallToolRequest, c *call.Call, view int,
+) (*sdk.CallToolResult, error) {
 	select {
 	case <-c.Accepted():
 	case <-c.Done():
@@ -172,10 +186,13 @@ func (s *Server) running(ctx context.Context, c *call.Call, view int) (*sdk.Call
 	}
 	encoded, ended := c.Encoded()
 	if ended {
+		if asked := s.askUser(ctx, req, encoded); asked != nil {
+			return asked, nil
+		}
 		return endResult(encoded, view)
 	}
-	if req := taskRequestOf(ctx); req != nil {
-		req.created = createdTask(c.Record())
+	if task := taskRequestOf(ctx); task != nil {
+		task.created = createdTask(c.Record())
 	}
 	return runningResult(c, view), nil
 }

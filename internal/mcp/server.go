@@ -45,7 +45,9 @@ type Config struct {
 	// Record returns the record of a call that a viewer may see. It fails with not_found.
 	Record func(ctx context.Context, viewer, id string) (dray.Record, error)
 	Access call.Access
-	// SessionKey signs the ids of sessions.
+	// Approvals are what the users of clients decide about.
+	Approvals Approvals
+	// SessionKey signs the ids of sessions and the questions about approvals.
 	SessionKey []byte
 	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64

@@ -145,6 +145,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 			return mcp.Configured{Intake: g.Intake, Tools: g.tools, View: int(g.cfg.MCP.View)}
 		},
 		Calls: d.calls, Open: d.captures.OpenAuto, Record: d.audit.Get, Access: d.access,
+		Approvals:  d.approvals,
 		SessionKey: requestKey, MaxBody: cfg.Server.MaxBody, Version: thisBuild().Version,
 		Log: slog.New(slog.NewTextHandler(&zapio.Writer{Log: log.Named("mcp"), Level: zap.WarnLevel},
 			&slog.HandlerOptions{Level: slog.LevelWarn})),

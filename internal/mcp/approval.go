@@ -1,0 +1,180 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/policy/approval"
+)
+
+const (
+	// approvalKey names the question about an approval in the input requests of a result.
+	approvalKey = "approval"
+	// maxAsked bounds a question in bytes. The user is not asked about a call that does not fit.
+	maxAsked = 16 << 10
+)
+
+// Approvals are what the user of a client decides about; *[approval.Gate] implements it.
+type Approvals interface {
+	// Get returns an approval that a viewer may see. It fails with not_found.
+	Get(ctx context.Context, viewer, id string) (audit.Approval, error)
+	Decide(ctx context.Context, viewer, id string, v approval.Verdict) (audit.Approval, error)
+}
+
+// askUser returns the question about the approval that an ended call needs, or nil if there is
+// nothing to ask. Clients of 2026-07-28 answer in a repeat of their request; for those of earlier
+// revisions the SDK asks, and repeats the request itself (MC-05).
+func (s *Server) askUser(ctx context.Context, req *sdk.CallToolRequest, encoded []byte,
+) *sdk.CallToolResult {
+	if !canElicit(req.Session) || req.Params.RequestState != "" {
+		return nil
+	}
+	var rec struct {
+		Error *dray.Error `json:"error"`
+	}
+	if json.Unmarshal(encoded, &rec) != nil || rec.Error == nil ||
+		rec.Error.Code != dray.CodeApprovalRequired || len(rec.Error.Details) != 1 {
+		return nil
+	}
+	id := rec.Error.Details[0].Message
+	a, err := s.cfg.Approvals.Get(ctx, principalOf(req), id)
+	if err != nil || a.State != audit.ApprovalPending {
+		return nil
+	}
+	text, ok := approvalQuestion(a)
+	if !ok {
+		return nil
+	}
+	return &sdk.CallToolResult{
+		InputRequests: sdk.InputRequestMap{approvalKey: &sdk.ElicitParams{
+			Mode: "form", Message: text,
+			RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
+		}},
+		RequestState: s.approvalState(req, id),
+	}
+}
+
+// canElicit reports whether a client has declared that it can show forms to its user. One that
+// declares no kind of elicitation shows forms.
+func canElicit(session *sdk.ServerSession) bool {
+	p := session.InitializeParams()
+	if p == nil || p.Capabilities == nil || p.Capabilities.Elicitation == nil {
+		return false
+	}
+	e := p.Capabilities.Elicitation
+	return e.Form != nil || e.URL == nil
+}
+
+// approvalState returns the signed state of a question: the approval, for this tool with these
+// arguments of this principal.
+func (s *Server) approvalState(req *sdk.CallToolRequest, id string) string {
+	h := hmac.New(sha256.New, s.cfg.SessionKey)
+	for _, part := range []string{
+		"mcp approval", id, principalOf(req), req.Params.Name, string(req.Params.Arguments),
+	} {
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash takes all
+	}
+	return id + "." + hex.EncodeToString(h.Sum(nil))
+}
+
+// takeAnswer records what the user answered in a repeated request. It returns the approval that was
+// asked about, "" for a request that repeats none. A user who accepts may send no content. One who
+// cancels has not decided, so the approval stays pending.
+func (s *Server) takeAnswer(ctx context.Context, req *sdk.CallToolRequest) (id string, err error) {
+	state := req.Params.RequestState
+	if state == "" {
+		return "", nil
+	}
+	id, _, _ = strings.Cut(state, ".")
+	if !hmac.Equal([]byte(state), []byte(s.approvalState(req, id))) {
+		return "", dray.Errorf(dray.CodeInvalidRequest, "invalid requestState").
+			WithHint("repeat the call with the state and the arguments of the question, or without a state")
+	}
+	reply, ok := req.Params.InputResponses[approvalKey].(*sdk.ElicitResult)
+	if !ok || reply == nil || reply.Action != "accept" && reply.Action != "decline" {
+		return id, nil
+	}
+	who := principalOf(req)
+	_, err = s.cfg.Approvals.Decide(ctx, who, id, approval.Verdict{
+		Approve: reply.Action == "accept", Principal: who, Via: "elicitation",
+	})
+	if code := dray.CodeOf(err); code == dray.CodeConflict || code == dray.CodeNotFound {
+		return id, nil // the call finds out what became of it
+	}
+	return id, err
+}
+
+// answered makes a request whose question was answered another one than the first, which has ended
+// with its idempotency key, and the same as a repeat of itself, so that it runs once.
+func answered(r *call.Request, approvalID string) {
+	key := "approval-" + approvalID
+	r.IdempotencyKey = &key
+}
+
+// approvalQuestion returns what the user is asked: exactly what would run, and why policy asks. ok
+// is false if it cannot be shown in full.
+func approvalQuestion(a audit.Approval) (text string, ok bool) {
+	var r approval.Request
+	if json.Unmarshal(a.Request, &r) != nil {
+		return "", false
+	}
+	lines := []string{
+		"May this call run, once?", "tool: " + r.Tool, "input: " + string(r.Input),
+		"environment: " + strings.TrimSpace(string(r.Environment)+" "+cmp.Or(r.Container, r.Workspace)),
+	}
+	if r.Cwd != "" {
+		lines = append(lines, "directory: "+r.Cwd)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		lines = append(lines, "variable: "+name+"="+r.Env[name])
+	}
+	switch stdin := r.Stdin; {
+	case stdin == nil:
+	case stdin.Open:
+		lines = append(lines, "stdin: sent while the call runs, so it is not known yet")
+	case int64(len(stdin.Text)) != stdin.Bytes:
+		return "", false
+	default:
+		lines = append(lines, "stdin: "+stdin.Text)
+	}
+	for _, reason := range r.Reasons {
+		lines = append(lines, "why: "+reason)
+	}
+	lines = append(lines, "expires: "+a.ExpiresAt.Format(time.RFC3339), "approval: "+a.ID)
+	for i, line := range lines {
+		lines[i] = visible(line)
+	}
+	text = strings.Join(lines, "\n")
+	return text, len(text) <= maxAsked && !strings.HasPrefix(string(r.Input), omittedInput)
+}
+
+// omittedInput is the beginning of what replaces an input that is too long to be stored.
+const omittedInput = `{"omitted_bytes":`
+
+// visible escapes what does not print, so that nothing in a call can hide another part of it.
+func visible(text string) string {
+	var b strings.Builder
+	for _, c := range text {
+		if strconv.IsPrint(c) {
+			b.WriteRune(c)
+		} else {
+			_, _ = fmt.Fprintf(&b, `\u%04x`, c) // never fails
+		}
+	}
+	return b.String()
+}
