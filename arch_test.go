@@ -241,7 +241,7 @@ var largeStdPackages = []string{
 var owners = []owner{
 	{"github.com/spf13/viper", []string{"config"}},
 	// the configuration, and compose files
-	{"go.yaml.in/yaml", []string{"config", "internal/devcontainer/compose"}},
+	{"go.yaml.in/yaml", []string{"cmd/dray/command", "config", "internal/devcontainer/compose"}},
 	{"github.com/spf13/cobra", []string{"cmd/dray/command"}},
 	{"github.com/cedar-policy/cedar-go", []string{"internal/policy"}},
 	{"mvdan.cc/sh", []string{"internal/policy"}},

@@ -345,6 +345,8 @@ type Audit struct {
 
 // Policy configures which calls may run.
 type Policy struct {
+	// Files are policy files: absolute paths, or "builtin:default".
+	Files []string
 	// ApprovalLifetime is how long an approval can be decided and used, above 0.
 	ApprovalLifetime time.Duration
 }

@@ -57,7 +57,8 @@ tools.name tools.description tools.argv tools.input_schema tools.output_schema t
 tools.timeout tools.output tools.mapping
 tools.idempotent tools.results tools.rewrite_text tools.stdin tools.env tools.cwd
 tools.capabilities tools.success_codes tool_dirs trust.workspaces retry.attempts retry.budget
-breaker.failures breaker.open policy.approval_lifetime audit.on_failure audit.keep audit.redact.patterns audit.redact.env
+breaker.failures breaker.open policy.files policy.approval_lifetime
+audit.on_failure audit.keep audit.redact.patterns audit.redact.env
 python.runtime python.resident python.idle python.queue python.queue_wait python.wall python.cpu
 python.memory python.total_memory python.permissions.fs python.permissions.network
 python.permissions.env python.pyodide.assets python.pyodide.deno

@@ -59,6 +59,7 @@ var exampleValues = map[string]string{
     environment: container`,
 	"audit.redact.patterns": `["builtin:all", "sk-[0-9a-f]{32}"]`,
 	"audit.redact.env":      "['*_TOKEN', '*_PASSWORD']",
+	"policy.files":          `["builtin:default"]`,
 	"tool_dirs":             "[/etc/dray/tools]",
 	"trust.workspaces":      "[/srv/ci/app]",
 	"containers": `

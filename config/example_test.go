@@ -101,7 +101,6 @@ var wrongFiles = []struct {
 	{text: "tools: [{name: exec, argv: [x]}]"},
 	{text: "tools: [{name: a, argv: go test}]"},
 	{text: "tools: [{name: a, argv: [x], environment: nowhere}]"},
-	{text: "policy: {files: []}"},
 	{text: "trust: /srv/app"},
 	{text: "engine: {host: 'unix:///a', context: b}", onlyLoad: true},
 	{text: "limits: {timeout: 2h, max_timeout: 1h}", onlyLoad: true},

@@ -430,6 +430,11 @@ var settings = append(settingDefs{
 	},
 	{"breaker.open", positiveKind, "30s", "how long they are refused before one call tries again"},
 	{
+		"policy.files", listKind(lineKind), "",
+		"Cedar policies that decide about calls: absolute paths of files, or `builtin:default`; " +
+			"without any every call is allowed",
+	},
+	{
 		"policy.approval_lifetime", positiveKind, "15m",
 		"how long a call that needs an approval can be approved, and run once it is",
 	},
@@ -474,19 +479,7 @@ var settings = append(settingDefs{
 		"trust.workspaces", listKind(absPathKind), "",
 		"directories that are trusted with any configuration",
 	},
-}, append(pythonSettings(), unsupportedSettings()...)...)
-
-// unsupportedSettings returns the keys of the contract that are refused by name.
-func unsupportedSettings() settingDefs {
-	keys := []string{
-		"policy.files",
-	}
-	var unsupported settingDefs
-	for _, key := range keys {
-		unsupported = append(unsupported, settingDef{key: key})
-	}
-	return unsupported
-}
+}, pythonSettings()...)
 
 // namesIn returns the names in a section, "" being the top; onlySupported omits those without a
 // supported key.

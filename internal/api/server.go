@@ -100,6 +100,9 @@ type Configured struct {
 	Tools  Tools
 	// ProjectTools returns the tools that a workspace declares, nil if none. It may be nil.
 	ProjectTools func(ctx context.Context, workspace string) (Tools, error)
+	// Denies reports whether policy denies a principal every call of a tool, which is then not listed.
+	// Nil denies none.
+	Denies func(principal string, t *dray.Tool) bool
 	// ConfigDigest is the digest of the configuration, for the Dray-Config header, with which commands
 	// find out that they have another one. Empty: no header.
 	ConfigDigest string

@@ -66,8 +66,11 @@ type toolsReply struct {
 	Warnings []string    `json:"warnings,omitempty" doc:"Workspaces whose tools cannot be called, with the reason."`
 }
 
-func (l *toolsReply) add(ctx context.Context, from Tools) {
+func (l *toolsReply) add(ctx context.Context, from Tools, hidden func(*dray.Tool) bool) {
 	for _, t := range from.List() {
+		if hidden(t) {
+			continue
+		}
 		l.Items = append(l.Items, newToolReply(ctx, from, t))
 	}
 }
@@ -86,14 +89,15 @@ func (h *tools) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	configured := h.server.current.Load()
 	all := toolsReply{Items: []toolReply{}}
-	all.add(r.Context(), configured.Tools)
+	hidden := func(t *dray.Tool) bool { return configured.isHidden(principal(r), t) }
+	all.add(r.Context(), configured.Tools, hidden)
 	for _, folder := range folders {
 		declared, err := configured.projectTools(r.Context(), folder)
 		switch {
 		case err != nil:
 			all.Warnings = append(all.Warnings, dray.AsError(err).Message)
 		case declared != nil && !all.has(declared):
-			all.add(r.Context(), declared)
+			all.add(r.Context(), declared, hidden)
 		}
 	}
 	return reply(w, all)
@@ -143,11 +147,20 @@ func (c *Configured) projectTools(ctx context.Context, folder string) (Tools, er
 	return c.ProjectTools(ctx, folder)
 }
 
+// isHidden reports whether a tool is not listed for a principal (SE-04).
+func (c *Configured) isHidden(principal string, t *dray.Tool) bool {
+	return c.Denies != nil && c.Denies(principal, t)
+}
+
 // get responds with one tool.
 func (h *tools) get(w http.ResponseWriter, r *http.Request) error {
 	from, t, err := h.find(r)
 	if err != nil {
 		return err
+	}
+	if h.server.current.Load().isHidden(principal(r), t) {
+		return dray.Errorf(dray.CodeUnknownTool, "no such tool: %q", t.Name).
+			WithHint("list the tools with GET /v1/tools; policy hides those whose calls it denies")
 	}
 	return reply(w, newToolReply(r.Context(), from, t))
 }

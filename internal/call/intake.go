@@ -44,6 +44,9 @@ type Intake struct {
 	Access Access
 	// Redaction has the rules by which secrets are replaced. Nil replaces none.
 	Redaction *redact.Rules
+	// Policy returns the error with which policy ends a call, for Explain. An input that is nil is not
+	// known. It may be nil.
+	Policy func(ctx context.Context, call dray.Call) error
 	// MaxTimeout is the maximum of the timeouts of a call.
 	MaxTimeout time.Duration
 }
@@ -118,6 +121,11 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 	}
 	if routeErr == nil {
 		routeErr = in.Budgets.Check(ctx, inv.Context.PlanID)
+	}
+	if routeErr == nil && in.Policy != nil {
+		asked := inv
+		asked.Input = req.Input
+		routeErr = in.Policy(ctx, dray.Call{Invocation: asked, Tool: tool, Route: route})
 	}
 	if routeErr == nil {
 		routeErr = needs.CheckRoute(route)

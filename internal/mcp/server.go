@@ -61,6 +61,9 @@ type Configured struct {
 	Tools  Tools
 	// View is the maximum size in bytes of each output stream in the result of a call.
 	View int
+	// Denies reports whether policy denies a principal every call of a tool, which is then not listed.
+	// Nil denies none.
+	Denies func(principal string, t *dray.Tool) bool
 }
 
 // Tools lists the tools that may run.
@@ -103,6 +106,7 @@ func New(cfg Config) *Server {
 	s.server = sdk.NewServer(&sdk.Implementation{
 		Name: "dray", Title: "dray", Version: cfg.Version,
 	}, opts)
+	s.server.AddReceivingMiddleware(s.hideDenied)
 	s.addOwnTools()
 	s.addTasks(addFixtures(s.server, callTasks{s}))
 	get := func(r *http.Request) *sdk.Server {

@@ -41,6 +41,30 @@ func (s *Server) updateTools(ctx context.Context) {
 	}
 }
 
+// hideDenied omits the tools from a list whose calls policy denies the principal (SE-04).
+func (s *Server) hideDenied(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		result, err := next(ctx, method, req)
+		list, ok := result.(*sdk.ListToolsResult)
+		denies := s.cfg.Current().Denies
+		if err != nil || !ok || denies == nil {
+			return result, err
+		}
+		principal := ""
+		if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
+			principal = extra.TokenInfo.UserID
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		shown := *list
+		shown.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *sdk.Tool) bool {
+			own, known := s.tools[t.Name]
+			return known && denies(principal, own)
+		})
+		return &shown, nil
+	}
+}
+
 // warnHidden logs once that a tool cannot be called over MCP. s.mu is held.
 func (s *Server) warnHidden(name string) {
 	if !s.hidden[name] {

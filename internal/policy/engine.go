@@ -72,6 +72,15 @@ func (e *Engine) Decide(ctx context.Context, call dray.Call) Decision {
 	return e.DecideFacts(call.Invocation.Principal, call.Tool, FactsOf(ctx, call))
 }
 
+// Explain decides about a call like Decide. About a call whose input is nil, not known yet, it
+// decides what holds for every input.
+func (e *Engine) Explain(ctx context.Context, call dray.Call) Decision {
+	if call.Invocation.Input == nil {
+		return atLeastApproval(call.Tool, e.DecideList(call.Invocation.Principal, call.Tool))
+	}
+	return e.Decide(ctx, call)
+}
+
 // DecideFacts decides about a call of which the facts are known.
 func (e *Engine) DecideFacts(principal string, tool *dray.Tool, facts Facts) Decision {
 	if len(e.rules) == 0 {

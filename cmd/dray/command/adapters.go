@@ -16,7 +16,6 @@ import (
 	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/executor/agentbin"
 	"github.com/dray-dev/dray/executor/process"
-	"github.com/dray-dev/dray/internal/policy"
 	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -186,6 +185,3 @@ func newRouter(cfg *config.Config,
 	}
 	return router.New(rules, nearest)
 }
-
-// newPolicies returns the engine of the configured policies.
-func newPolicies(*config.Config) (*policy.Engine, error) { return policy.New(policy.Options{}) }

@@ -112,6 +112,7 @@ func checkStart(cfg *config.Config) error {
 		found = tools.Diagnostics
 	}
 	found = append(found, checkRedaction(cfg)...)
+	found = append(found, checkPolicies(cfg)...)
 	for _, check := range []func(*config.Config) *config.Diagnostic{
 		checkRouting, checkEngine, checkSandbox,
 	} {

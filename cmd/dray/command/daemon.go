@@ -142,7 +142,9 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.mcp = mcp.New(mcp.Config{
 		Current: func() mcp.Configured {
 			g := d.current.Load()
-			return mcp.Configured{Intake: g.Intake, Tools: g.tools, View: int(g.cfg.MCP.View)}
+			return mcp.Configured{
+				Intake: g.Intake, Tools: g.tools, View: int(g.cfg.MCP.View), Denies: g.Denies,
+			}
 		},
 		Calls: d.calls, Open: d.captures.OpenAuto, Record: d.audit.Get, Access: d.access,
 		Approvals:  d.approvals,

@@ -23,6 +23,7 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer"
 	"github.com/dray-dev/dray/internal/devcontainer/compose"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/policy/approval"
 	"github.com/dray-dev/dray/internal/router"
 	"github.com/dray-dev/dray/internal/tool"
 	"github.com/dray-dev/dray/internal/workspace"
@@ -82,6 +83,7 @@ func newFakeDaemon(ctx context.Context, cfg *config.Config, log *zap.Logger) (se
 		Executor: store.Executor(call.Recorded(fakeSync(chain))), Open: captures.OpenAuto, Log: log,
 	})
 	srv, err := api.New(api.Config{
+		Approvals: approval.New(approval.Config{}),
 		Configured: api.Configured{Tools: registry, ConfigDigest: configDigest(cfg), Intake: &call.Intake{
 			Tools: registry, Router: routes, Environments: fakeRouteChecker{},
 			MaxTimeout: cfg.Limits.MaxTimeout, Budgets: call.NewBudgets(nil, nil),

@@ -52,7 +52,8 @@ Applied without a restart: ` + strings.Join(reloadable, ", ") + `.`,
 var reloadable = []string{
 	"limits.timeout", "limits.max_timeout", "limits.idle_timeout", "limits.grace",
 	"routing.override", "routing.fallback", "routing.plans", "tools",
-	"tool_dirs", "audit.keep", "audit.redact.patterns", "audit.redact.env", "policy.approval_lifetime",
+	"tool_dirs", "policy.files", "policy.approval_lifetime",
+	"audit.keep", "audit.redact.patterns", "audit.redact.env",
 	"retry.attempts",
 	"retry.budget", "python.wall", "python.cpu",
 	"python.prepare.source_builds", "python.prepare.index",
@@ -97,13 +98,14 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 		Router: rules,
 		Access: d.access, Budgets: d.budgets,
 		Environments: workspace.Checker{Environments: d.environments, Breakers: d.breakers},
-		MaxTimeout:   cfg.Limits.MaxTimeout,
+		MaxTimeout:   cfg.Limits.MaxTimeout, Policy: policyRefusal(policies),
 	}
 	return &generation{
 		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg, policies),
 		nested: d.newNestedExecutor(cfg, policies), tools: tools, policies: policies,
 		Configured: api.Configured{
 			Intake: intake, Tools: tools, ProjectTools: declared.list, ConfigDigest: configDigest(cfg),
+			Denies: policyDenies(policies),
 		},
 	}, nil
 }
@@ -144,6 +146,9 @@ func (d *daemon) Reload(ctx context.Context, principal string) (api.Reload, erro
 		return api.Reload{}, err
 	}
 	changed := old.cfg.Changed(cfg)
+	if old.policies.Digest() != next.policies.Digest() && !slices.Contains(changed, "policy.files") {
+		changed = append(changed, "policy.files") // the text of a file has changed
+	}
 	if len(changed) > 0 {
 		event := &audit.ConfigReloaded{
 			Principal: principal, File: cfg.File, Changed: changed, Before: old.ConfigDigest,

@@ -99,8 +99,7 @@ state directory, and start it if it is not running.
 	addGroup(root, "Call Commands:", newExec(a), newPython(a), newCall(a), newSync(a), newPs(a),
 		newCancel(a), newAudit(a))
 	addGroup(root, "Project Commands:", newWorkspace(a), newContainer(a), newApprovals(a),
-		newTools(a), newRoute(a),
-		newPath(a))
+		newPolicy(a), newTools(a), newRoute(a), newPath(a))
 	addGroup(root, "Daemon Commands:", newStatus(a), newServe(a), newReload(a), newStop(a),
 		newMCP(a), newConfig(a), newDoctor(a))
 	addGroup(root, otherCommands, newVersion(a), newCompletion(a))

@@ -86,11 +86,27 @@ func (g *Gate) Executor(decider Decider, next dray.Executor) dray.Executor {
 	})
 }
 
+// Refusal returns the error with which a decision ends a call that waits for no approval and was
+// given none, or nil.
+func Refusal(c dray.Call, d policy.Decision) error {
+	switch d.Effect {
+	case policy.Allow:
+		return nil
+	case policy.Ask:
+		return dray.Errorf(dray.CodeApprovalRequired, "this call of %s needs an approval: %s",
+			c.Invocation.Tool, strings.Join(d.Reasons, "; ")).
+			WithHint("make the call, then decide with dray approvals")
+	default:
+		return deniedByPolicy(c, d)
+	}
+}
+
 // deniedByPolicy returns the error of a call that policy denies.
 func deniedByPolicy(c dray.Call, d policy.Decision) error {
 	return dray.Errorf(dray.CodeDenied, "policy denies this call of %s: %s", c.Invocation.Tool,
 		strings.Join(d.Reasons, "; ")).
-		WithHint("dray policy explain %s shows what decided; the operator can change policy.files",
+		WithHint("dray policy explain %s --input JSON shows what decided; the operator can change "+
+			"policy.files",
 			c.Invocation.Tool)
 }
 
