@@ -50,6 +50,9 @@ type Capabilities struct {
 	Mounts []Mount
 	// Container is set for containers, without the figures of a single call.
 	Container *ContainerMetadata
+	// RefusesVariable reports whether a process here must not get a variable from its caller (EX-06).
+	// Nil refuses none.
+	RefusesVariable func(name string) bool
 	// Warnings hold for every call in this environment.
 	Warnings []string
 }
@@ -134,7 +137,18 @@ type Exit struct {
 	// Results is the directory of ProcessSpec.CallID. It is nil if there is nothing in it; then it is
 	// removed already.
 	Results *ResultsDir
+	// SessionState is the content of the file SessionStateName in that directory, which is removed. It
+	// is empty if there was none, or none of at most MaxSessionState bytes.
+	SessionState []byte
 }
+
+const (
+	// SessionStateName is the name of the file in DRAY_RESULTS in which the shell of a session leaves
+	// its working directory and variables when it exits (SS-01).
+	SessionStateName = ".dray-session"
+	// MaxSessionState bounds that file, in bytes.
+	MaxSessionState = 192 << 10
+)
 
 // The variables of a process that belongs to a call (EX-23). Those of the context are set if it has
 // the id. The dray command reads them, so that a nested call has the same context (RT-10).

@@ -149,8 +149,23 @@ type Metadata struct {
 	// 100; FetchesOmitted counts the others.
 	Fetches        []Fetch `json:"fetches,omitempty"`
 	FetchesOmitted int     `json:"fetches_omitted,omitzero"`
+	// Session is set for a call in a session of a shell.
+	Session *SessionReport `json:"session,omitempty"`
 	// Warnings are deviations from what the caller may expect.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// SessionReport is what a call did to its session (SS-01).
+type SessionReport struct {
+	Name string `json:"name"`
+	// New says that the call began the session.
+	New bool `json:"new,omitzero"`
+	// Cwd is the working directory of the next call, in the environment.
+	Cwd string `json:"cwd,omitempty"`
+	// Lost says what of the session's state was lost, and why. Empty is nothing.
+	Lost string `json:"lost,omitempty"`
+	// Ended says that the session has ended with the call.
+	Ended bool `json:"ended,omitzero"`
 }
 
 // Fetch is a request of code in a Python session to a host. A redirect is a request of its own.

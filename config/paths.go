@@ -213,6 +213,9 @@ func (s State) Pyodide() string { return s.join("pyodide") }
 // PythonSessions is the list of the Python sessions with state.
 func (s State) PythonSessions() string { return s.join("python-sessions.jsonl") }
 
+// ShellSessions is the list of the sessions of shells.
+func (s State) ShellSessions() string { return s.join("shell-sessions.jsonl") }
+
 // Commits is the directory that records where commits of Python runs are in progress.
 func (s State) Commits() string { return s.join("commits") }
 

@@ -17,7 +17,9 @@ import (
 
 // Outcome is the result of a run, with its captures.
 type Outcome struct {
-	Result         dray.Result
+	Result dray.Result
+	// SessionState is that of dray.Exit.
+	SessionState   []byte
 	stdout, stderr streamCapture
 }
 

@@ -97,7 +97,7 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Proces
 	exit, cause, err := run.copyUntilExit(ctx, r.Grace)
 	out.Result.ExecDuration = time.Since(started)
 	out.summarize()
-	out.Result.Results = exit.Results
+	out.Result.Results, out.SessionState = exit.Results, exit.SessionState
 	out.Result.Metadata.Kill = &dray.KillReport{
 		Survivors: exit.Survivors, Leftover: exit.Leftover, Kept: exit.KeptPIDs,
 	}

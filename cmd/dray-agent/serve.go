@@ -212,8 +212,11 @@ func (a *agent) proxyStreams(s *wire.Stream, proc *callProcess, framed bool) {
 	exit, err := proc.Wait()
 	outputs.Wait()
 	last := exitedMessage(exit, err)
-	if proc.results != "" && !a.results.RemoveEmpty(proc.results) {
-		last.Results = proc.results
+	if proc.results != "" {
+		empty := false
+		if last.SessionState, empty = a.results.TakeSessionState(proc.results); !empty {
+			last.Results = proc.results
+		}
 	}
 	s.SendLast(&wire.Reply{Exited: last})
 	inputs.Wait() // SendLast has ended its reads

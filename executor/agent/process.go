@@ -210,7 +210,7 @@ func (p *agentProcess) exited(x *wire.Exited) (dray.Exit, error) {
 	if !x.Lost {
 		return dray.Exit{
 			Code: x.Code, Signal: syscall.Signal(x.Signal), Leftover: x.Leftover, KeptPIDs: x.Kept,
-			OOM: x.OOM, Survivors: survivors, Results: results,
+			OOM: x.OOM, Survivors: survivors, Results: results, SessionState: x.SessionState,
 		}, nil
 	}
 	if !x.Proven {
@@ -286,6 +286,7 @@ func (p *agentProcess) decodeExit(b []byte) (*wire.Exited, error) {
 		x.Leftover < 0 || x.Leftover > maxPID || x.OOM < dray.OOMNo || x.OOM > dray.OOMCertain ||
 		x.Results != "" && (len(x.Results) > maxMessageBytes || !path.IsAbs(x.Results) ||
 			path.Clean(x.Results) != x.Results) ||
+		len(x.SessionState) > dray.MaxSessionState ||
 		len(x.Kept) > 0 && !p.keepLeftovers || !validPIDs(x.Survivors) || !validPIDs(x.Kept) {
 		return nil, wire.ErrProtocol
 	}

@@ -59,12 +59,39 @@ func testResults(t *testing.T, h Harness) {
 		// only a tool with the user of the agent or the daemon can do that
 		h.wantResults(t, got.exit, strings.TrimSpace(got.stdout), got.exit.Results != nil)
 	})
+	h.testSessionState(t)
 	t.Run("stopped", func(t *testing.T) {
 		p := h.startCall(t, `touch "$DRAY_RESULTS/a"; echo "$DRAY_RESULTS"; exec sleep 600`)
 		dir := pid(t, p) // its first line
 		p.Stop(0)
 		h.wantResults(t, collect(p).exit, dir, true)
 	})
+}
+
+// testSessionState: what the shell of a session leaves is returned and removed, and nothing that
+// the tool put in its place (SS-01).
+func (h Harness) testSessionState(t *testing.T) {
+	for name, c := range map[string]struct {
+		script, state string
+		left          bool
+	}{
+		"a state":            {script: `printf 'a\000b\377' >"$f"`, state: "a\x00b\xff"},
+		"beside a file":      {script: `echo a >"$f"; touch "$f.more"`, state: "a\n", left: true},
+		"a state too large":  {script: `head -c 200000 /dev/zero >"$f"`},
+		"a symlink as state": {script: `ln -s /etc/passwd "$f"`},
+		"a FIFO as state":    {script: `mkfifo "$f"`},
+		"a hard link":        {script: `echo a >"$f"; ln "$f" "$f.more"`, left: true},
+		"a directory":        {script: `mkdir "$f"`, left: true},
+	} {
+		t.Run("session/"+name, func(t *testing.T) {
+			got := finish(h.startCall(t, `f=$DRAY_RESULTS/`+dray.SessionStateName+`
+				echo "$DRAY_RESULTS"; `+c.script), nil)
+			if string(got.exit.SessionState) != c.state || got.exit.Code != 0 {
+				t.Errorf("got %q, exit %d", got.exit.SessionState, got.exit.Code)
+			}
+			h.wantResults(t, got.exit, strings.TrimSpace(got.stdout), c.left)
+		})
+	}
 }
 
 // startCall starts a shell that belongs to a call whose caller sets the variables too.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/linux"
 )
 
@@ -131,6 +132,44 @@ func (r *ResultsDirs) Make(uid, gid int) (string, error) {
 func (r *ResultsDirs) RemoveEmpty(dir string) bool {
 	err := unix.Unlinkat(int(r.parent), path.Base(dir), unix.AT_REMOVEDIR)
 	return err == nil || errors.Is(err, unix.ENOENT)
+}
+
+// TakeSessionState removes the directory if it is empty, and reports false if it is not. Before it
+// removes the session state in it and returns that (SS-01).
+func (r *ResultsDirs) TakeSessionState(dir string) (state []byte, empty bool) {
+	if r.RemoveEmpty(dir) {
+		return nil, true
+	}
+	d, err := r.parent.open(path.Base(dir), unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, false
+	}
+	state = d.readSessionState()
+	_ = unix.Unlinkat(int(d), dray.SessionStateName, 0)
+	d.close()
+	return state, r.RemoveEmpty(dir)
+}
+
+// readSessionState returns the file that the shell of a session left in its directory. The tool can
+// put anything there, so only a regular file without other names is read, of the directory's owner:
+// a hard link could be a file that the tool cannot read itself.
+func (d fd) readSessionState() []byte {
+	f, err := d.open(dray.SessionStateName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	if err != nil {
+		return nil
+	}
+	file := os.NewFile(uintptr(f), dray.SessionStateName)
+	defer func() { _ = file.Close() }()
+	var own, st unix.Stat_t
+	if linux.Stat(int(d), &own) != nil || linux.Stat(int(f), &st) != nil ||
+		st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1 || st.Uid != own.Uid {
+		return nil
+	}
+	state, err := io.ReadAll(io.LimitReader(file, dray.MaxSessionState+1))
+	if err != nil || len(state) > dray.MaxSessionState {
+		return nil
+	}
+	return state
 }
 
 // Remove removes a directory that Make returned, with its content. It follows no symlinks and

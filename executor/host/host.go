@@ -91,6 +91,7 @@ func (e *environment) Capabilities() dray.Capabilities {
 	return dray.Capabilities{
 		Kind: dray.KindHost, ExactSurvivors: true, BestEffortKill: os.Geteuid() != 0,
 		TracksLeftovers: true, Signals: true, NativeTerminals: true, WorkspaceFolder: e.dir,
+		RefusesVariable: isForbiddenEnv,
 	}
 }
 
@@ -136,7 +137,8 @@ func (p *hostProcess) Wait() (dray.Exit, error) {
 		return exit, err
 	}
 	dirs, _ := p.host.results() // it did not fail at the start
-	if !dirs.RemoveEmpty(p.results) {
+	empty := false
+	if exit.SessionState, empty = dirs.TakeSessionState(p.results); !empty {
 		exit.Results = &dray.ResultsDir{
 			Path: p.results, Remove: func() { p.host.removeResults(p.results) },
 		}

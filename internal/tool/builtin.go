@@ -27,8 +27,8 @@ func (r *Registry) builtins() ([]*definition, error) {
 	stat.paths.symlinks = true
 	r.sync = r.syncTool(inputOfCall)
 	all := []*definition{
-		processTool(r, "exec", execArgv, "argv"),
-		processTool(r, "shell", shellArgv, "command"),
+		processTool(r, "exec", execCommand, "argv"),
+		processTool(r, "shell", shellCommand, "command"),
 		fileTool(r, "read_file", readFile, nil),
 		fileTool(r, "write_file", writeFile, checkWriteInput),
 		fileTool(r, "edit_file", editFile, checkEditInput),
@@ -95,19 +95,29 @@ func read(b []byte, into any) error {
 }
 
 type execInput struct {
+	sessionInput
+
 	Argv []string `json:"argv"`
 }
 
-func execArgv(in execInput) []string { return in.Argv }
+func execCommand(in execInput) (argv []string, inSession sessionCall) {
+	return in.Argv, sessionCall{sessionInput: in.sessionInput, shell: defaultShell, argv: in.Argv}
+}
 
 type shellInput struct {
+	sessionInput
+
 	Command string `json:"command"`
 	Shell   string `json:"shell"`
 }
 
-// shellArgv leaves the command to the environment's shell: no shell of the host reads it (EX-04).
-func shellArgv(in shellInput) []string {
-	return []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}
+const defaultShell = "/bin/sh"
+
+// shellCommand leaves the command to the environment's shell: the host's reads none (EX-04).
+func shellCommand(in shellInput) (argv []string, inSession sessionCall) {
+	shell := cmp.Or(in.Shell, defaultShell)
+	return []string{shell, "-c", in.Command},
+		sessionCall{sessionInput: in.sessionInput, shell: shell, command: in.Command}
 }
 
 type writeInput struct {

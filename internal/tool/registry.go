@@ -31,6 +31,8 @@ type Options struct {
 	// SyncTimeout is the Timeout of the tool sync.
 	SyncTimeout time.Duration
 	Python      PythonOptions
+	// ShellSessions are the sessions of shell and exec. Nil refuses calls that name one.
+	ShellSessions *ShellSessions
 }
 
 // Registry holds the tools. It is safe for concurrent use after the last AddCommand.

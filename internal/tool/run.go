@@ -18,16 +18,22 @@ import (
 	"github.com/dray-dev/dray/executor/capture"
 )
 
-// processTool returns a built-in tool that starts the process which argv makes of an input. text is
-// the member of the input that argv consists of.
-func processTool[In any](r *Registry, name string, argv func(In) []string, text string,
+// processTool returns a built-in tool that starts a process: command returns its argv and, for an
+// input that names a session, how it runs there. text is the member of the input that the argv
+// consists of.
+func processTool[In any](r *Registry, name string, command func(In) ([]string, sessionCall),
+	text string,
 ) *definition {
 	run := func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
 		var in In
 		if err := read(call.MappedInput, &in); err != nil {
 			return dray.Result{}, fmt.Errorf("decode the input of %s: %w", name, err)
 		}
-		outcome, err := r.start(ctx, call, argv(in), call.Stdin, sink)
+		argv, inSession := command(in)
+		if inSession.Session != "" {
+			return r.runInSession(ctx, call, inSession, sink)
+		}
+		outcome, err := r.start(ctx, call, argv, call.Stdin, sink)
 		defer outcome.Release()
 		return outcome.Result, err
 	}

@@ -179,6 +179,8 @@ type Exited struct {
 	// Results is the directory in DRAY_RESULTS if it is not empty. The daemon removes it with
 	// Start.RemoveResults.
 	Results string
+	// SessionState is that of dray.Exit, at most dray.MaxSessionState bytes.
+	SessionState []byte
 }
 
 func packExited(f *pack.Fields, x *Exited) {
@@ -191,6 +193,9 @@ func packExited(f *pack.Fields, x *Exited) {
 	pack.List(f, &x.Kept, pack.NoLimit, pack.Int)
 	pack.Int(f, &x.OOM)
 	pack.Text(f, &x.Results)
+	state := string(x.SessionState)
+	pack.Text(f, &state)
+	x.SessionState = []byte(state)
 }
 
 // Decode decodes a message of the peer. It fails with ErrProtocol.

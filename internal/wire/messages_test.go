@@ -39,6 +39,7 @@ func messages() []wire.Message {
 					1,
 					2,
 				}, Kept: []int{3}, OOM: dray.OOMCertain, Results: "/dev/shm/x/1",
+				SessionState: []byte("s\x00"),
 			},
 		},
 		&wire.Start{}, &wire.Request{}, &wire.Reply{},

@@ -63,6 +63,7 @@ type daemon struct {
 	toolStates   *tool.States
 	python       *python.Sessions // nil if there is no tool python
 	upstreams    *upstreams
+	shells       *tool.ShellSessions
 	audit        *audit.Store
 	approvals    *approval.Gate
 
@@ -111,6 +112,9 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		Concurrent: cfg.Limits.Concurrent, PerContainer: cfg.Limits.PerContainer, Queue: cfg.Limits.Queue,
 	})
 	if d.toolStates, err = openToolStates(cfg.State, d.audit); err != nil {
+		return err
+	}
+	if d.shells, err = tool.OpenShellSessions(cfg.State.ShellSessions()); err != nil {
 		return err
 	}
 	if d.python, err = openPython(cfg, d.pool, log); err != nil {
@@ -301,6 +305,8 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 		IdleTimeout: cfg.Limits.IdleTimeout,
 		SyncTimeout: cfg.Sandbox.Timeout + syncTimeoutMargin,
 		Python:      d.pythonOptions(cfg),
+
+		ShellSessions: d.shells,
 	}
 }
 

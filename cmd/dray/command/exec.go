@@ -33,6 +33,11 @@ a shell or an editor. Then stdout and stderr are one stream, and the program rec
 Ctrl-C and Ctrl-Z. Ctrl-] three times within a second cancels the call. With --rewrite
 the program gets no terminal: output drawn on a terminal is not rewritten.
 
+With --session the program runs as a command of that session's shell: in the working
+directory and with the exported variables that the one before left, and cd and export
+work. Programs of one session run one after the other. $DRAY_SESSION_ID does not do
+that; it is only recorded.
+
 A relative --cwd is resolved against --workspace if that is given, else against the
 current directory.
 
@@ -48,7 +53,11 @@ current directory.
 	cmd.Flags().BoolVarP(&tty.refused, "no-tty", "T", false, "do not allocate a terminal")
 	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, argv []string) error {
-		input, err := json.Marshal(map[string][]string{"argv": argv})
+		program := map[string]any{"argv": argv}
+		if flags.session != "" {
+			program["session"] = flags.session
+		}
+		input, err := json.Marshal(program)
 		if err != nil {
 			return usagef("an argument is not UTF-8").
 				WithHint("requests are JSON: pass such bytes on stdin or in a file")

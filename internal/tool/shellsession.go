@@ -1,0 +1,317 @@
+package tool
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/dray-dev/dray"
+)
+
+// sessionInput are the members of exec and shell that name a session (SS-01).
+type sessionInput struct {
+	Session string `json:"session"`
+	End     bool   `json:"end"`
+}
+
+// shellState is what a session keeps between its commands: the working directory, and how the
+// exported variables differ from those of a call without the session.
+type shellState struct {
+	cwd   string // empty: that of the call
+	set   map[string]string
+	unset map[string]bool
+	// functions has the text of the functions by shell; shells do not read each other's.
+	functions map[string]string
+}
+
+const (
+	// maxPrelude bounds the text that restores variables and functions. With the rest of the script it
+	// is one argument, for which the kernel accepts 128 KiB.
+	maxPrelude = 120 << 10
+	// maxVariable bounds a variable, for the same reason.
+	maxVariable = 120 << 10
+	// maxSessionPath bounds the working directory (PATH_MAX).
+	maxSessionPath = 4096
+	// variablePrefix begins the variables in which the values come. The prelude gives them their own
+	// names, after remoteEnv and the probe of the shell have set theirs.
+	variablePrefix = "DRAY_SESSION_VALUE_"
+)
+
+// sessionScript saves the state when the shell exits, restores it, and then runs the command. It is
+// POSIX shell. The two environments are those at the start and at the end of the shell.
+const sessionScript = `__dray_state=${DRAY_RESULTS:+$DRAY_RESULTS/` + dray.SessionStateName + `}
+trap '{ set +x; } 2>/dev/null
+if [ -n "${__dray_state-}" ]; then
+{ \printf "%s\000" "$PWD"
+\printf "\000" | \command -p cat "/proc/$$/environ" - /proc/self/environ
+\printf "\000"
+if [ -n "${BASH_VERSION-}${ZSH_VERSION-}" ]; then \typeset -f; fi
+\printf "\000end"; } 2>/dev/null >|"$__dray_state" || :
+fi' EXIT
+eval "$1"
+`
+
+// sessionArgv returns the argv of a command in a session. exec runs its argv as one simple command
+// of the shell, so that cd and export work; shell runs the command line.
+func sessionArgv(shell, prelude string, argv []string, command string) []string {
+	if argv != nil {
+		return append([]string{shell, "-c", sessionScript + `shift; "$@"`, shell, prelude}, argv...)
+	}
+	script := sessionScript + `__dray_command=$2; set --; eval "$__dray_command"`
+	return []string{shell, "-c", script, shell, prelude, command}
+}
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// restore returns the variables of the process and the text that restores the state. The variables
+// of the call take precedence.
+func (s *shellState) restore(shell string, callEnv map[string]string) (map[string]string, string) {
+	env := maps.Clone(callEnv)
+	if env == nil {
+		env = map[string]string{}
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(s.unset)) {
+		if _, ok := callEnv[name]; !ok {
+			fmt.Fprintf(&b, "unset -v %s\n", name)
+		}
+	}
+	for i, name := range slices.Sorted(maps.Keys(s.set)) {
+		switch _, ok := callEnv[name]; {
+		case ok:
+		case identifier.MatchString(name):
+			from := fmt.Sprintf("%s%d", variablePrefix, i)
+			env[from] = s.set[name]
+			fmt.Fprintf(&b, "export %s=\"$%s\"; unset -v %s\n", name, from, from)
+		default: // such as a function that bash exported
+			env[name] = s.set[name]
+		}
+	}
+	if s.cwd != "" {
+		env["PWD"] = s.cwd // with the symlinks by which the shell came there
+	}
+	return env, b.String() + s.functions[shell]
+}
+
+var errNoState = errors.New("its shell was replaced or killed before it could save them")
+
+// next returns the state after a command, of what its shell has saved. It fails if the state is
+// incomplete, or too large to be restored. refused are variables that must not be kept.
+func (s *shellState) next(saved []byte, shell string, callEnv map[string]string,
+	refuses func(string) bool,
+) (state *shellState, refused []string, err error) {
+	cwd, first, last, functions, ok := parseState(saved)
+	if !ok {
+		return nil, nil, errNoState
+	}
+	if !path.IsAbs(cwd) || len(cwd) > maxSessionPath {
+		return nil, nil, errors.New("its shell has no valid working directory")
+	}
+	n := &shellState{
+		cwd: cwd, set: map[string]string{}, unset: map[string]bool{},
+		functions: maps.Clone(s.functions),
+	}
+	if n.functions == nil {
+		n.functions = map[string]string{}
+	}
+	n.functions[shell] = functions
+	for name, value := range last {
+		before, had := first[name]
+		_, ofCall := callEnv[name]
+		changed := !had || before != value
+		switch {
+		case !changed && ofCall: // its value is that of the call only
+			n.keep(s, name)
+		case !changed:
+		case refuses(name):
+			refused = append(refused, name)
+		case len(name)+len(value) > maxVariable:
+			return nil, nil, fmt.Errorf("the variable %s is larger than %d KiB", name, maxVariable>>10)
+		default:
+			n.set[name] = value
+		}
+	}
+	for name := range first {
+		if _, ok := last[name]; ok || !identifier.MatchString(name) {
+			continue
+		}
+		if refuses(name) {
+			refused = append(refused, name)
+		} else {
+			n.unset[name] = true
+		}
+	}
+	if _, prelude := n.restore(shell, nil); len(prelude) > maxPrelude {
+		return nil, nil, fmt.Errorf("its variables and functions are larger than %d KiB",
+			maxPrelude>>10)
+	}
+	slices.Sort(refused)
+	return n, refused, nil
+}
+
+// keep takes over what the earlier state has for a variable.
+func (s *shellState) keep(from *shellState, name string) {
+	if value, ok := from.set[name]; ok {
+		s.set[name] = value
+	}
+	if from.unset[name] {
+		s.unset[name] = true
+	}
+}
+
+// parseState splits what sessionScript wrote.
+func parseState(saved []byte) (cwd string, first, last map[string]string, functions string,
+	ok bool,
+) {
+	body, complete := bytes.CutSuffix(saved, []byte("\x00end"))
+	parts := strings.Split(string(body), "\x00")
+	if !complete || len(parts) < 4 {
+		return "", nil, nil, "", false
+	}
+	rest := parts[1:]
+	if first, rest, ok = cutEnviron(rest); !ok {
+		return "", nil, nil, "", false
+	}
+	if last, rest, ok = cutEnviron(rest); !ok || len(rest) != 1 {
+		return "", nil, nil, "", false
+	}
+	return parts[0], first, last, rest[0], true
+}
+
+// cutEnviron returns the variables up to an empty part, without those that each shell and each call
+// sets anew.
+func cutEnviron(parts []string) (vars map[string]string, rest []string, ok bool) {
+	end := slices.Index(parts, "")
+	if end < 0 {
+		return nil, nil, false
+	}
+	vars = map[string]string{}
+	for _, kv := range parts[:end] {
+		name, value, ok := strings.Cut(kv, "=")
+		if ok && name != "" && name != "PWD" && name != "_" && name != "SHLVL" &&
+			!strings.HasPrefix(name, "DRAY_") {
+			vars[name] = value
+		}
+	}
+	return vars, parts[end+1:], true
+}
+
+// sessionCall is a command in a session.
+type sessionCall struct {
+	sessionInput
+
+	shell   string
+	argv    []string // of exec; nil for shell
+	command string
+}
+
+// runInSession runs a command in its session: after those before it, in the session's working
+// directory and with its variables.
+func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionCall,
+	sink dray.Sink,
+) (dray.Result, error) {
+	if r.ShellSessions == nil {
+		return dray.Result{}, dray.Errorf(dray.CodeUnsupported, "this daemon has no sessions of shells").
+			WithHint("omit session")
+	}
+	caps := call.Environment.Capabilities()
+	container := ""
+	if c := caps.Container; c != nil {
+		if container = c.ID; c.Transport == "engine" {
+			return dray.Result{}, dray.Errorf(dray.CodeUnsupported,
+				"sessions need dray's agent, which does not run in container %s", c.Name).
+				WithHint("omit session, or set agent.transport to auto")
+		}
+	}
+	s, err := r.ShellSessions.acquire(ctx, shellKey(call, in.Session), container)
+	if err != nil {
+		return dray.Result{}, err
+	}
+	started := false
+	defer func() { r.ShellSessions.release(s, started, in.End && started) }()
+	if call.Invocation.Cwd == "" {
+		call.WorkDir = cmp.Or(s.state.cwd, call.WorkDir)
+	}
+	callEnv := call.Invocation.Env
+	env, prelude := s.state.restore(in.shell, callEnv)
+	call.Invocation.Env = env
+	outcome, err := r.start(ctx, call, sessionArgv(in.shell, prelude, in.argv, in.command),
+		call.Stdin, sink)
+	defer outcome.Release()
+	started = outcome.Result.Metadata.Kill != nil
+	report := &dray.SessionReport{
+		Name: in.Session, New: s.isNew, Lost: s.lost, Ended: in.End && started,
+	}
+	if started {
+		s.update(report, outcome.SessionState, in.shell, callEnv, caps.RefusesVariable)
+	}
+	report.Cwd = cmp.Or(s.state.cwd, call.WorkDir)
+	return withSession(outcome.Result, report), sessionError(err, in.Session, call.WorkDir)
+}
+
+// update takes over the state that a command has left, and reports what it cannot take over. The
+// state before the command then stays.
+func (s *shellSession) update(report *dray.SessionReport, saved []byte, shell string,
+	callEnv map[string]string, refuses func(string) bool,
+) {
+	if refuses == nil {
+		refuses = func(string) bool { return false }
+	}
+	next, refused, err := s.state.next(saved, shell, callEnv, refuses)
+	var losses []string
+	if report.Lost != "" {
+		losses = append(losses, report.Lost)
+	}
+	switch {
+	case err != nil:
+		losses = append(losses, "the working directory and variables of this command were not saved: "+
+			err.Error()+"; the next command starts with those before it")
+	case len(refused) > 0:
+		losses = append(losses, "these variables were not saved, because no call may set them on the "+
+			"host: "+strings.Join(refused, ", "))
+	}
+	if err == nil {
+		s.state = *next
+	}
+	report.Lost = strings.Join(losses, "; ")
+}
+
+// withSession adds the report of a session to a result. What was lost is a warning too.
+func withSession(res dray.Result, report *dray.SessionReport) dray.Result {
+	res.Metadata.Session = report
+	if report.Lost != "" {
+		res.Metadata.Warnings = append(slices.Clip(res.Metadata.Warnings),
+			fmt.Sprintf("session %s: %s", report.Name, report.Lost))
+	}
+	return res
+}
+
+// sessionError says how to go on if a command cannot start in the session's working directory. dray
+// chooses no other one: a command with relative paths would do something else there.
+func sessionError(err error, name, dir string) error {
+	if code := dray.CodeOf(err); code != dray.CodeBadCwd && code != dray.CodeDenied {
+		return err
+	}
+	return dray.AsError(err).WithHint("the session %s is in %s: set cwd to a directory that calls "+
+		"may use; the session continues there", name, dir)
+}
+
+// shellKey returns the session that a call names.
+func shellKey(call dray.Call, name string) shellSessionKey {
+	inv, route := call.Invocation, call.Route
+	key := shellSessionKey{
+		Principal: inv.Principal, Environment: string(route.Environment),
+		Workspace: cmp.Or(route.Workspace, inv.Workspace), Name: name,
+	}
+	if c := call.Environment.Capabilities().Container; c != nil && key.Workspace == "" {
+		key.Container = c.Name
+	}
+	return key
+}

@@ -1,0 +1,244 @@
+package tool
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/dray-dev/dray"
+)
+
+const (
+	// maxShellSessions bounds the sessions of a principal, maxAllShellSessions those of all.
+	maxShellSessions    = 256
+	maxAllShellSessions = 1024
+	// shellSessionIdle is how long a session without a call is kept.
+	shellSessionIdle = 4 * time.Hour
+	// maxShellQueue bounds the calls that wait for one session.
+	maxShellQueue = 64
+)
+
+// shellSessionKey identifies a session. Workspace is empty for calls without one; Container is then
+// the name of the container.
+type shellSessionKey struct {
+	Principal   string `json:"principal"`
+	Environment string `json:"environment"`
+	Workspace   string `json:"workspace,omitempty"`
+	Container   string `json:"container,omitempty"`
+	Name        string `json:"name"`
+}
+
+// shellSession is a session. The call that has received from turn owns state, isNew, lost and
+// container; ShellSessions.mu guards the rest.
+type shellSession struct {
+	key       shellSessionKey
+	turn      chan struct{} // holds a token while no call owns the session
+	state     shellState
+	container string // id of the container that the state belongs to
+	isNew     bool
+	lost      string // what the next report says
+
+	calls    int // that own it or wait
+	lastUsed time.Time
+}
+
+// ShellSessions has the sessions of the tools shell and exec (SS-01). A session has no process:
+// each command is a process of its own, which starts with the working directory and variables that the
+// one before has left. It is safe for concurrent use.
+type ShellSessions struct {
+	file string // empty: the loss of sessions at the end of the daemon is not reported
+	now  func() time.Time
+
+	mu       sync.Mutex
+	sessions map[shellSessionKey]*shellSession
+	// gone says of sessions that have ended without their caller's doing how that came.
+	gone map[shellSessionKey]string
+}
+
+// OpenShellSessions returns ShellSessions without sessions. The file has the names of sessions, so
+// that their loss is reported after a restart of the daemon. It contains no variables.
+func OpenShellSessions(file string) (*ShellSessions, error) {
+	s := &ShellSessions{
+		file: file, now: time.Now, sessions: map[shellSessionKey]*shellSession{},
+		gone: map[shellSessionKey]string{},
+	}
+	f, err := os.Open(file)
+	if os.IsNotExist(err) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the list of shell sessions: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var key shellSessionKey
+		if json.Unmarshal(lines.Bytes(), &key) == nil && key.Name != "" {
+			s.remember(key, "its state was lost, because the daemon restarted")
+		}
+	}
+	return s, nil // a damaged line only leaves a loss unexplained
+}
+
+// remember keeps why a session is gone, for the next call that names it.
+func (s *ShellSessions) remember(key shellSessionKey, why string) {
+	if len(s.gone) >= maxAllShellSessions {
+		for old := range s.gone {
+			delete(s.gone, old)
+			break
+		}
+	}
+	s.gone[key] = why
+}
+
+// acquire waits until no other call uses a session, and returns it. It begins a session that does
+// not exist. container is the id of the call's container, empty on the host. It fails with busy if
+// there are too many sessions or too many calls wait, and with the cause of ctx.
+func (s *ShellSessions) acquire(ctx context.Context, key shellSessionKey, container string,
+) (*shellSession, error) {
+	sess, err := s.enter(key)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-sess.turn:
+	case <-ctx.Done():
+		s.leave(sess)
+		return nil, context.Cause(ctx)
+	}
+	if sess.container != container {
+		if !sess.isNew {
+			sess.isNew, sess.state = true, shellState{}
+			sess.lost = "its state was lost, because the container was created again"
+		}
+		sess.container = container
+	}
+	return sess, nil
+}
+
+// enter returns a session for a call that will wait for it.
+func (s *ShellSessions) enter(key shellSessionKey) (*shellSession, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire()
+	sess := s.sessions[key]
+	if sess == nil {
+		if err := s.checkCount(key.Principal); err != nil {
+			return nil, err
+		}
+		sess = &shellSession{key: key, turn: make(chan struct{}, 1), isNew: true, lost: s.gone[key]}
+		sess.turn <- struct{}{}
+		s.sessions[key] = sess
+		if err := s.save(); err != nil {
+			delete(s.sessions, key)
+			return nil, dray.Errorf(dray.CodeDiskFull, "record the session %s: %w", key.Name, err).
+				WithHint("free space in the state directory, or omit session")
+		}
+	}
+	if sess.calls > maxShellQueue {
+		return nil, dray.Errorf(dray.CodeBusy, "%d calls wait for the session %s", maxShellQueue,
+			key.Name).WithHint("wait for them, or use another session for work at the same time")
+	}
+	sess.calls++
+	return sess, nil
+}
+
+// expire ends the sessions that were idle for too long.
+func (s *ShellSessions) expire() {
+	for key, sess := range s.sessions {
+		if sess.calls == 0 && s.now().Sub(sess.lastUsed) > shellSessionIdle {
+			delete(s.sessions, key)
+			s.remember(key, fmt.Sprintf("its state was lost, because it was idle for more than %s",
+				shellSessionIdle))
+		}
+	}
+}
+
+func (s *ShellSessions) checkCount(principal string) error {
+	own := 0
+	for key := range s.sessions {
+		if key.Principal == principal {
+			own++
+		}
+	}
+	if own < maxShellSessions && len(s.sessions) < maxAllShellSessions {
+		return nil
+	}
+	return dray.Errorf(dray.CodeBusy, "there are %d sessions of shells, %d of them of this principal",
+		len(s.sessions), own).WithHint("end sessions with end: true; idle ones end after %s",
+		shellSessionIdle)
+}
+
+// release lets the next call use the session. The report of a call that started has said what was
+// lost. A session ends if end is set, or if its first call did not start.
+func (s *ShellSessions) release(sess *shellSession, started, end bool) {
+	if end {
+		sess.state, sess.isNew = shellState{}, true
+	} else if started {
+		sess.isNew = false
+	}
+	if started {
+		sess.lost = ""
+	}
+	s.mu.Lock()
+	if started {
+		delete(s.gone, sess.key)
+	}
+	s.mu.Unlock()
+	isNew := sess.isNew
+	sess.turn <- struct{}{}
+	s.leaveWith(sess, isNew)
+}
+
+// leave ends the wait of a call.
+func (s *ShellSessions) leave(sess *shellSession) { s.leaveWith(sess, false) }
+
+func (s *ShellSessions) leaveWith(sess *shellSession, unused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sess.calls--
+	sess.lastUsed = s.now()
+	if sess.calls == 0 && unused {
+		delete(s.sessions, sess.key)
+		if sess.lost != "" {
+			s.remember(sess.key, sess.lost) // no call has reported it
+		}
+		_ = s.save() // the file then names a session too many, whose loss is reported
+	}
+}
+
+// save writes the names of the sessions that exist or whose loss was not reported.
+func (s *ShellSessions) save() error {
+	if s.file == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(s.file), "shell-sessions-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	for key := range s.sessions {
+		_ = enc.Encode(key) // Flush has its error
+	}
+	for key := range s.gone {
+		if s.sessions[key] == nil {
+			_ = enc.Encode(key)
+		}
+	}
+	err = w.Flush()
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), s.file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
