@@ -122,3 +122,13 @@ func TestFilesRefused(t *testing.T) {
 		t.Error("a missing file is accepted")
 	}
 }
+
+// A command of a session is opaque: earlier ones chose what its names mean (SE-04).
+func TestFacts_Session(t *testing.T) {
+	for _, session := range []string{"", "s"} {
+		c := callOf(t, "shell", map[string]string{"command": "ls", "session": session})
+		if f := policy.FactsOf(t.Context(), c); f.Opaque != (session != "") {
+			t.Errorf("session %q: opaque is %v", session, f.Opaque)
+		}
+	}
+}

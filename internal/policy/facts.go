@@ -81,6 +81,9 @@ func FactsOf(ctx context.Context, call dray.Call) Facts {
 		a.hide("the command is too long")
 		f.Command, argv = "", nil
 	}
+	if inSession(call) {
+		a.hide("earlier commands of the session chose its directory, variables and functions")
+	}
 	slices.Sort(argv)
 	f.Argv = append([]string{}, slices.Compact(argv)...)
 	addPaths(a, call.Tool, inv.Input)
@@ -89,6 +92,18 @@ func FactsOf(ctx context.Context, call dray.Call) Facts {
 	f.Programs, f.OpaqueReasons = sortedKeys(a.programs), sortedKeys(a.opaque)
 	f.Opaque = len(f.OpaqueReasons) > 0
 	return f
+}
+
+// inSession reports whether a command runs in a session of a shell.
+func inSession(call dray.Call) bool {
+	var in struct {
+		Session string `json:"session"`
+	}
+	switch call.Tool.Name {
+	case "exec", "shell":
+		return json.Unmarshal(call.Invocation.Input, &in) != nil || in.Session != ""
+	}
+	return false
 }
 
 // argvOf returns the command of a call, nil for a tool that has none in its input.
