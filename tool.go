@@ -51,6 +51,9 @@ type Tool struct {
 	// (writeOnly, x-secret), with SecretName before those of members whose name is one. Nil if it
 	// marks none.
 	SecretFields func(input json.RawMessage) []string
+	// Definition is a digest of what the tool runs beyond its input, for instance its argv. An approval
+	// is of one definition. Empty is a built-in tool.
+	Definition string
 	// NeedsNoSlot reports whether a call with the given valid input ends at once, so that it neither
 	// waits for a slot nor counts as running: for instance an interrupt of a call that runs. Nil is
 	// never.

@@ -75,7 +75,7 @@ func TestRegistryBoundsEndedCalls(t *testing.T) {
 		retained int
 	}{
 		"by number": {"{}", 300, 256},
-		"by size":   {`{"a":"` + strings.Repeat("x", 24<<20) + `"}`, 3, 2},
+		"by size":   {`{"a":"` + strings.Repeat("x", 6<<20) + `"}`, 3, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := registry(t, succeed)

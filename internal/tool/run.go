@@ -75,6 +75,7 @@ type commandDefinition struct {
 // command returns a configured tool, or what is invalid in its declaration.
 func (r *Registry) command(t dray.Tool, c Command) (*definition, []Violation) {
 	t.StartsProcess = true
+	t.Definition = definitionDigest(t, c)
 	d := &definition{Tool: t}
 	found := d.compile()
 	if len(t.OutputSchema) > 0 && !c.JSONOutput {
@@ -104,6 +105,13 @@ func (r *Registry) command(t dray.Tool, c Command) (*definition, []Violation) {
 		return tool.run(ctx, r, call, sink)
 	})
 	return d, nil
+}
+
+// definitionDigest returns a digest of what a command tool runs.
+func definitionDigest(t dray.Tool, c Command) string {
+	// strings, numbers and lists of them always have a JSON form
+	text, _ := json.Marshal([]any{c, t.Results, t.InWorkspace, t.Workspace})
+	return digest(text)
 }
 
 func (t *commandDefinition) run(ctx context.Context, r *Registry, call dray.Call, sink dray.Sink,

@@ -61,6 +61,7 @@ type identity struct {
 	Container  string               `json:"container"`
 	Workspace  string               `json:"workspace"`
 	Stdin      *Stdin               `json:"stdin"`
+	Definition string               `json:"definition"` // of the tool, which a reload may change
 }
 
 // describe returns what a human is shown of a call, and the hash that identifies it.
@@ -74,6 +75,7 @@ func describe(ctx context.Context, key []byte, c dray.Call, d policy.Decision) (
 	id := identity{
 		Invocation: c.Invocation, LocalEnv: c.Invocation.LocalEnv, Kind: c.Route.Environment,
 		Container: c.Route.Container, Workspace: c.Route.Workspace, Stdin: stdin,
+		Definition: c.Tool.Definition,
 	}
 	id.Invocation.ID, id.Invocation.Context = "", dray.CallContext{}
 	if hash, err = hashOf(key, id); err != nil {

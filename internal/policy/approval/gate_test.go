@@ -39,9 +39,10 @@ func (asks) Decide(context.Context, dray.Call) policy.Decision {
 
 // opened is a gate on a real audit log, with a clock that the test sets.
 type opened struct {
-	gate  *approval.Gate
-	store *audit.Store
-	now   time.Time
+	gate       *approval.Gate
+	store      *audit.Store
+	now        time.Time
+	definition string // of the tool
 }
 
 func open(dir string) (*opened, error) {
@@ -68,7 +69,7 @@ func (o *opened) run(act func()) error {
 			ID: uuid.Must(uuid.NewV7()).String(), Tool: "deploy", Input: json.RawMessage(`{}`),
 			Principal: "uid:1",
 		},
-		Tool: &dray.Tool{Name: "deploy"}, Route: dray.Route{Environment: dray.KindHost},
+		Tool: &dray.Tool{Name: "deploy", Definition: o.definition}, Route: dray.Route{Environment: dray.KindHost},
 	}, dray.Discard)
 	if err == nil && res.Error != nil {
 		return res.Error
@@ -160,5 +161,19 @@ func TestApprovedCallExpires(t *testing.T) {
 	if got, err := o.gate.Get(t.Context(), "", first.ID); err != nil ||
 		got.State != audit.ApprovalExpired || o.newest(t).ID == first.ID {
 		t.Errorf("the first approval is %s, %v", got.State, err)
+	}
+}
+
+// An approval is not of another definition of the tool, which a reload may bring (SE-04).
+func TestApprovalOfAnotherDefinition(t *testing.T) {
+	o := mustOpen(t, t.TempDir())
+	_ = o.run(func() {})
+	if err := o.approve(); err != nil {
+		t.Fatal(err)
+	}
+	o.definition = "another"
+	ran := false
+	if err := o.run(func() { ran = true }); dray.CodeOf(err) != dray.CodeApprovalRequired || ran {
+		t.Errorf("%v, ran %v", err, ran)
 	}
 }
