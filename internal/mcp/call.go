@@ -103,6 +103,8 @@ func (o callOptions) request(name string, input json.RawMessage, h http.Header) 
 // correct it.
 func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray.Tool,
 ) (*sdk.CallToolResult, error) {
+	ctx, stop := s.ended.follow(ctx, req.Extra.Header.Get(requestHeader))
+	defer stop()
 	opts, input, err := split(req.Params.Arguments, t)
 	if err != nil {
 		return failure(err), nil

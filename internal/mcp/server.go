@@ -79,6 +79,7 @@ type Server struct {
 	server   *sdk.Server
 	stateful http.Handler
 	single   http.Handler // of requests without a session
+	ended    inFlight     // of sessions that have ended
 
 	mu    sync.Mutex
 	tools map[string]*dray.Tool // that the SDK's server has
@@ -145,6 +146,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string)
 	r = r.Clone(r.Context())
 	// The SDK takes the principal of a request from its token. Sessions belong to one principal.
 	r.Header.Set("Authorization", "Bearer "+principal)
+	r.Header.Del(requestHeader)
 	setDefaults(r.Header, r.URL.Query())
 	id := r.Header.Get(sessionHeader)
 	switch {
@@ -184,16 +186,6 @@ func (s *Server) serveNew(w http.ResponseWriter, r *http.Request, principal stri
 	made := &sessionWriter{ResponseWriter: w, owners: &s.owners, principal: principal}
 	defer s.owners.release()
 	s.stateful.ServeHTTP(made, r)
-}
-
-// serveEnded serves a request of a session that has ended. It has no events for the client.
-func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request, principal string) {
-	if r.Method == http.MethodDelete {
-		s.sessions.delete(principal, r.Header.Get(sessionHeader))
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	s.single.ServeHTTP(w, r)
 }
 
 // Close ends all sessions.
