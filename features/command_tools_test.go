@@ -232,7 +232,8 @@ tools: [{name: deploy, argv: [touch, deployed], capabilities: [network, human_ap
 			t.Errorf("%v: %s", err, a.raw)
 		}
 		a, err = d.ask(t.Context(), http.MethodPost, "/v1/route", body)
-		if err != nil || a.at("/environment") != environment || a.at("/error") != nil {
+		if err != nil || a.at("/environment") != environment ||
+			a.at("/error/code") != "approval_required" {
 			t.Errorf("the route of the call: %v: %s", err, a.raw)
 		}
 	}

@@ -113,16 +113,6 @@ func TestCommandsWithoutDaemon(t *testing.T) {
 	}
 }
 
-// Commands that do not exist yet are not listed.
-func TestHelpListsExistingCommandsOnly(t *testing.T) {
-	_, stdout, _, _ := invoke(t, "--help")
-	for _, absent := range []string{"approvals", "policy"} {
-		if strings.Contains(stdout, "\n  "+absent) {
-			t.Errorf("help lists %s", absent)
-		}
-	}
-}
-
 // The help lists each command in a group.
 func TestHelpIsGrouped(t *testing.T) {
 	root := newRoot(&app{})
