@@ -13,7 +13,8 @@ func TestNewRequiresEveryDependency(t *testing.T) {
 	build(t, func(p *fakeDeps) { p.config = func(cfg *api.Config) { complete = *cfg } })
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[api.Config]()) {
 		switch field.Name {
-		case "Ready", "Warnings", "ConfigDigest", "TCP", "MCP", "Access", "Configured", "ProjectTools":
+		case "Ready", "Warnings", "ConfigDigest", "TCP", "MCP", "Access", "Configured", "ProjectTools",
+			"Denies":
 			continue
 		}
 		cfg := complete
