@@ -31,8 +31,8 @@ const (
 // PathsSide is the side whose paths a caller writes and reads.
 type PathsSide string
 
-// The values of PathsSide. With PathsOfContainer no path is mapped, and the call does not run on the
-// host.
+// The values of PathsSide. With PathsOfContainer no path is mapped, and the call does not run on
+// the host.
 const (
 	PathsOfHost      PathsSide = "host"
 	PathsOfContainer PathsSide = "container"

@@ -51,8 +51,8 @@ type Tool struct {
 	// (writeOnly, x-secret), with SecretName before those of members whose name is one. Nil if it
 	// marks none.
 	SecretFields func(input json.RawMessage) []string
-	// Definition is a digest of what the tool runs beyond its input, for instance its argv. An approval
-	// is of one definition. Empty is a built-in tool.
+	// Definition is a digest of what the tool runs beyond its input, for instance its argv. An
+	// approval is of one definition. Empty is a built-in tool.
 	Definition string
 	// NeedsNoSlot reports whether a call with the given valid input ends at once, so that it neither
 	// waits for a slot nor counts as running: for instance an interrupt of a call that runs. Nil is
@@ -144,8 +144,8 @@ const (
 )
 
 // Requirement is the environment that a tool needs. For RequireSpecific Container is the configured
-// name of a container, or the absolute directory of a workspace; else it is empty. Hint is the hint of the error of a call
-// whose route contradicts the requirement; empty is a general one.
+// name of a container, or the absolute directory of a workspace; else it is empty. Hint is the hint
+// of the error of a call whose route contradicts the requirement; empty is a general one.
 type Requirement struct {
 	Kind      RequirementKind
 	Container string

@@ -17,7 +17,6 @@ Feature: The daemon: configuration, requests, logs and drain
       | limits: {timeout: -1s}                   | 1:19  | limits.timeout  | -1s                  |
       | limits: {timeout: 5}                     | 1:19  | limits.timeout  | 5s                   |
       | engine: {host: nowhere}                  | 1:16  | engine.host     | unix:///             |
-      | mcp: {servers: {}}                       | 1:7   | mcp.servers     | not supported yet    |
       | tools: [{name: exec, argv: [true]}]      | 1:16  | tools[0].name   | built-in             |
       | tools: [{name: x, argv: [y], output_schema: {type: 5}, output: json}] | 1:45 | tools[0].output_schema | its type is 5 |
       | server: {socket: /tmp/s, socket: /tmp/t} | 1:26  | server.socket   | keep one of the two  |

@@ -213,7 +213,7 @@ func (a *agent) proxyStreams(s *wire.Stream, proc *callProcess, framed bool) {
 	outputs.Wait()
 	last := exitedMessage(exit, err)
 	if proc.results != "" {
-		empty := false
+		var empty bool
 		if last.SessionState, empty = a.results.TakeSessionState(proc.results); !empty {
 			last.Results = proc.results
 		}

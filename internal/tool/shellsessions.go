@@ -48,8 +48,8 @@ type shellSession struct {
 }
 
 // ShellSessions has the sessions of the tools shell and exec (SS-01). A session has no process:
-// each command is a process of its own, which starts with the working directory and variables that the
-// one before has left. It is safe for concurrent use.
+// each command is a process of its own, which starts with the working directory and variables that
+// the one before has left. It is safe for concurrent use.
 type ShellSessions struct {
 	file string // empty: the loss of sessions at the end of the daemon is not reported
 	now  func() time.Time
