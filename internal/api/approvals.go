@@ -103,7 +103,7 @@ func (h *approvals) decide(w http.ResponseWriter, r *http.Request) error {
 	if req.Decision == "" {
 		v.Add("/decision", "a decision is required: approve or deny")
 	}
-	validate.Text(&v, "/reason", req.Reason, 1000)
+	validate.Text(&v, "/reason", req.Reason, approval.MaxReason)
 	if err := v.Err(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"os"
@@ -20,37 +21,38 @@ func peerPID(r *http.Request) int {
 // maxAncestors bounds how many ancestors of a process are looked at.
 const maxAncestors = 1000
 
-// isInCall reports whether a process descends from the supervisor of a call. A supervisor is the
-// reaper of everything that its tool starts, so a process cannot leave it while the call runs.
+// isInCall reports whether a process descends from the supervisor of a call, or may do so: it has
+// gone, or is in another pid namespace. A supervisor is the reaper of everything that its tool
+// starts, so a process cannot leave it while the call runs.
 func isInCall(pid int) bool {
+	if pid == 0 {
+		return true
+	}
 	for range maxAncestors {
-		if pid <= 1 {
-			return false
-		}
 		// the program of a supervisor is a sealed file in memory
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 		if err == nil && strings.HasPrefix(exe, "/memfd:dray-agent") {
 			return true
 		}
-		if pid = parentOf(pid); pid == os.Getpid() {
+		if pid, err = parentOf(pid); err != nil {
+			return true
+		}
+		// 0 is the parent of what came into this pid namespace from outside
+		if pid <= 1 || pid == os.Getpid() {
 			return false
 		}
 	}
 	return true
 }
 
-// parentOf returns the parent of a process, or 0.
-func parentOf(pid int) int {
+// parentOf returns the parent of a process.
+func parentOf(pid int) (parent int, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	// the name of the program, in parentheses, may contain anything
-	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
 	var state string
-	var parent int
-	if _, err := fmt.Sscan(rest, &state, &parent); err != nil {
-		return 0
-	}
-	return parent
+	_, err = fmt.Sscan(string(stat[bytes.LastIndexByte(stat, ')')+1:]), &state, &parent)
+	return parent, err
 }

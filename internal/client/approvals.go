@@ -10,42 +10,17 @@ import (
 
 // Approval is what a human decides about one call.
 type Approval struct {
-	ID         string          `json:"id"`
-	State      string          `json:"state"`
-	Principal  string          `json:"principal"`
-	Invocation string          `json:"invocation"`
-	CreatedAt  time.Time       `json:"created_at"`
-	ExpiresAt  time.Time       `json:"expires_at"`
-	Request    ApprovalRequest `json:"request"`
-	DecidedBy  string          `json:"decided_by,omitzero"`
-	DecidedAt  time.Time       `json:"decided_at,omitzero"`
-	Reason     string          `json:"reason,omitzero"`
-	UsedBy     string          `json:"used_by,omitzero"`
-}
-
-// ApprovalRequest is the call that an approval is about.
-type ApprovalRequest struct {
-	Tool        string            `json:"tool"`
-	Input       jsontext.Value    `json:"input"`
-	Workspace   string            `json:"workspace"`
-	Container   string            `json:"container"`
-	Environment string            `json:"environment"`
-	Rule        string            `json:"rule"`
-	Cwd         string            `json:"cwd"`
-	Env         map[string]string `json:"env"`
-	Stdin       *ApprovalStdin    `json:"stdin"`
-	Timeout     float64           `json:"timeout_seconds"`
-	Leftovers   string            `json:"leftovers"`
-	Sync        []string          `json:"sync"`
-	Reasons     []string          `json:"reasons"`
-	Policies    []string          `json:"policies"`
-}
-
-// ApprovalStdin is what a call would read.
-type ApprovalStdin struct {
-	Open  bool   `json:"open"`
-	Bytes int64  `json:"bytes"`
-	Text  string `json:"text"`
+	ID         string         `json:"id"`
+	State      string         `json:"state"`
+	Principal  string         `json:"principal"`
+	Invocation string         `json:"invocation"`
+	CreatedAt  time.Time      `json:"created_at"`
+	ExpiresAt  time.Time      `json:"expires_at"`
+	Request    jsontext.Value `json:"request"` // the call
+	DecidedBy  string         `json:"decided_by,omitzero"`
+	DecidedAt  time.Time      `json:"decided_at,omitzero"`
+	Reason     string         `json:"reason,omitzero"`
+	UsedBy     string         `json:"used_by,omitzero"`
 }
 
 // Approvals returns the approvals with a state; the empty one is pending, "all" is every state.

@@ -2,15 +2,15 @@ package lexical
 
 import "path"
 
-// maxSymlinks bounds the symlinks of a path, as the kernel does.
-const maxSymlinks = 40
+// MaxSymlinks bounds the symlinks of a path, as the kernel does.
+const MaxSymlinks = 40
 
 // FollowSymlinks returns the symlinks that an absolute path leads through, and last the path
-// without symlinks, which need not exist. A program that can replace one of them decides where the
+// without symlinks, which need not exist. After MaxSymlinks of them it may lead through more. A program that can replace one of them decides where the
 // path leads.
 func FollowSymlinks(readlink func(name string) (string, error), name string) []string {
 	var followed []string
-	for range maxSymlinks {
+	for range MaxSymlinks {
 		link, target := firstLink(readlink, name)
 		if link == "" {
 			break

@@ -1,15 +1,12 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,9 +116,9 @@ func (s *Server) takeAnswer(ctx context.Context, req *sdk.CallToolRequest) (id s
 	return id, err
 }
 
-// answered makes a request whose question was answered another one than the first, which has ended
-// with its idempotency key, and the same as a repeat of itself, so that it runs once.
-func answered(r *call.Request, approvalID string) {
+// setApprovalKey makes a request whose question was answered another one than the first, which has
+// ended with its idempotency key, and the same as a repeat of itself, so that it runs once.
+func setApprovalKey(r *call.Request, approvalID string) {
 	key := "approval-" + approvalID
 	r.IdempotencyKey = &key
 }
@@ -133,38 +130,16 @@ func approvalQuestion(a audit.Approval) (text string, ok bool) {
 	if json.Unmarshal(a.Request, &r) != nil {
 		return "", false
 	}
-	lines := []string{
-		"May this call run, once?", "tool: " + r.Tool, "input: " + string(r.Input),
-		"environment: " + strings.TrimSpace(string(r.Environment)+" "+cmp.Or(r.Container, r.Workspace)),
+	lines, complete := r.Lines()
+	lines = append(lines, approval.Line{Name: "expires", Text: a.ExpiresAt.Format(time.RFC3339)},
+		approval.Line{Name: "approval", Text: a.ID})
+	var b strings.Builder
+	b.WriteString("May this call run, once?")
+	for _, line := range lines {
+		b.WriteString("\n" + line.Name + ": " + visible(line.Text))
 	}
-	if r.Cwd != "" {
-		lines = append(lines, "directory: "+r.Cwd)
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
-		lines = append(lines, "variable: "+name+"="+r.Env[name])
-	}
-	switch stdin := r.Stdin; {
-	case stdin == nil:
-	case stdin.Open:
-		lines = append(lines, "stdin: sent while the call runs, so it is not known yet")
-	case int64(len(stdin.Text)) != stdin.Bytes:
-		return "", false
-	default:
-		lines = append(lines, "stdin: "+stdin.Text)
-	}
-	for _, reason := range r.Reasons {
-		lines = append(lines, "why: "+reason)
-	}
-	lines = append(lines, "expires: "+a.ExpiresAt.Format(time.RFC3339), "approval: "+a.ID)
-	for i, line := range lines {
-		lines[i] = visible(line)
-	}
-	text = strings.Join(lines, "\n")
-	return text, len(text) <= maxAsked && !strings.HasPrefix(string(r.Input), omittedInput)
+	return b.String(), complete && b.Len() <= maxAsked
 }
-
-// omittedInput is the beginning of what replaces an input that is too long to be stored.
-const omittedInput = `{"omitted_bytes":`
 
 // visible escapes what does not print, so that nothing in a call can hide another part of it.
 func visible(text string) string {

@@ -115,7 +115,7 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	}
 	request := opts.request(t.Name, input, req.Extra.Header)
 	if approvalID != "" {
-		answered(request, approvalID)
+		setApprovalKey(request, approvalID)
 	}
 	if canElicit(req.Session) {
 		request.AwaitsApproval = false // the user is asked, and the request repeated

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // Bounds of the facts of one call. What exceeds one makes the call opaque.
@@ -74,15 +76,15 @@ func FactsOf(ctx context.Context, call dray.Call) Facts {
 	for name := range inv.Env {
 		a.variable(name)
 	}
-	argv := argvOf(call)
+	argv, inSession := commandOf(call)
 	a.argv(argv, 0, false)
 	f.Command = strings.Join(argv, " ")
 	if len(f.Command) > maxCommand || len(argv) > maxFacts {
-		a.hide("the command is too long")
+		a.markOpaque("the command is too long")
 		f.Command, argv = "", nil
 	}
-	if inSession(call) {
-		a.hide("earlier commands of the session chose its directory, variables and functions")
+	if inSession {
+		a.markOpaque("earlier commands of the session chose its directory, variables and functions")
 	}
 	slices.Sort(argv)
 	f.Argv = append([]string{}, slices.Compact(argv)...)
@@ -94,40 +96,28 @@ func FactsOf(ctx context.Context, call dray.Call) Facts {
 	return f
 }
 
-// inSession reports whether a command runs in a session of a shell.
-func inSession(call dray.Call) bool {
-	var in struct {
-		Session string `json:"session"`
-	}
-	switch call.Tool.Name {
-	case "exec", "shell":
-		return json.Unmarshal(call.Invocation.Input, &in) != nil || in.Session != ""
-	}
-	return false
-}
-
-// argvOf returns the command of a call, nil for a tool that has none in its input.
-func argvOf(call dray.Call) []string {
+// commandOf returns the command of a call, nil for a tool that has none in its input, and whether
+// it runs in a session of a shell.
+func commandOf(call dray.Call) (argv []string, inSession bool) {
 	var in struct {
 		Argv    []string `json:"argv"`
 		Command string   `json:"command"`
 		Shell   string   `json:"shell"`
+		Session string   `json:"session"`
 	}
-	if call.Tool.Workspace != "" || json.Unmarshal(call.Invocation.Input, &in) != nil {
-		return nil
+	name := call.Tool.Name
+	switch {
+	case name == "python":
+		return []string{"python3", "-"}, false
+	case name != "exec" && name != "shell":
+		return nil, false
+	case json.Unmarshal(call.Invocation.Input, &in) != nil:
+		return nil, true // not known, so not trusted
+	case name == "exec":
+		return in.Argv, in.Session != ""
+	default:
+		return []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}, in.Session != ""
 	}
-	switch call.Tool.Name {
-	case "exec":
-		return in.Argv
-	case "shell":
-		if in.Shell == "" {
-			in.Shell = "/bin/sh"
-		}
-		return []string{in.Shell, "-c", in.Command}
-	case "python":
-		return []string{"python3", "-"}
-	}
-	return nil
 }
 
 // addPaths adds the values that the input schema marks as paths. They are read if the tool is
@@ -170,43 +160,41 @@ func addPaths(a *analysis, tool *dray.Tool, input json.RawMessage) {
 // resolve sets the paths of the facts. A path that cannot be resolved in time counts as outside.
 func (f *Facts) resolve(ctx context.Context, a *analysis) {
 	if len(a.reads) > maxFacts || len(a.writes) > maxFacts {
-		a.hide("there are too many paths")
+		a.markOpaque("there are too many paths")
 	}
 	reads, writes := bounded(a.reads), bounded(a.writes)
-	type resolved struct{ root, cwd string }
-	paths := slices.Concat(reads, writes)
-	done := make(chan map[string]string, 1)
+	type resolved struct {
+		root, cwd string
+		paths     map[string]string // by the path of the call
+	}
+	done := make(chan resolved, 1)
 	cwd, workspace := f.Cwd, f.Workspace
 	go func() { // ends with the file system's answer, which a hanging one delays
-		found := map[string]string{"\x00root": realPath(workspace), "\x00cwd": realPath(cwd)}
-		for _, p := range paths {
+		at := resolved{realPath(workspace), realPath(cwd), map[string]string{}}
+		for _, p := range slices.Concat(reads, writes) {
 			full := p
 			if !filepath.IsAbs(full) {
 				full = cwd + "/" + full // not cleaned: a .. after a symlink leads elsewhere
 			}
-			found[p] = realPath(full)
+			at.paths[p] = realPath(full)
 		}
-		done <- found
+		done <- at
 	}()
 	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
 	defer cancel()
-	found := map[string]string{}
+	var at resolved
 	select {
-	case found = <-done:
+	case at = <-done:
 	case <-ctx.Done():
-		a.hide("its paths cannot be resolved in time")
+		a.markOpaque("its paths cannot be resolved in time")
 	}
-	at := resolved{found["\x00root"], found["\x00cwd"]}
 	f.CwdInside = inside(at.root, at.cwd)
 	split := func(given []string) (all, outside []string) {
 		all, outside = []string{}, []string{}
 		for _, p := range given {
-			full := found[p]
-			if full == "" {
-				full = p
-			}
+			full := cmp.Or(at.paths[p], p)
 			all = append(all, full)
-			if !inside(at.root, found[p]) {
+			if !inside(at.root, at.paths[p]) {
 				outside = append(outside, full)
 			}
 		}
@@ -225,40 +213,15 @@ func inside(root, p string) bool {
 	return root != "" && root != "/" && p != "" && (p == root || strings.HasPrefix(p, root+"/"))
 }
 
-// maxLinks is as many symlinks as the kernel follows.
-const maxLinks = 40
-
 // realPath resolves the symlinks of an absolute host path, whose last components need not exist. It
 // returns "" if that is impossible.
 func realPath(p string) string {
 	if !filepath.IsAbs(p) || len(p) > 4096 {
 		return ""
 	}
-	rest := strings.Split(p, "/")
-	at, links := "/", 0
-	for len(rest) > 0 {
-		name := rest[0]
-		rest = rest[1:]
-		switch name {
-		case "", ".":
-			continue
-		case "..":
-			at = filepath.Dir(at)
-			continue
-		}
-		next := filepath.Join(at, name)
-		target, err := os.Readlink(next)
-		if err != nil {
-			at = next
-			continue
-		}
-		if links++; links > maxLinks {
-			return ""
-		}
-		if filepath.IsAbs(target) {
-			at = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
+	followed := lexical.FollowSymlinks(os.Readlink, p)
+	if len(followed) > lexical.MaxSymlinks {
+		return "" // there may be more
 	}
-	return at
+	return followed[len(followed)-1]
 }

@@ -21,8 +21,8 @@ func newAnalysis() *analysis {
 	}
 }
 
-// hide notes why programs can start that the analysis does not see.
-func (a *analysis) hide(reason string) {
+// markOpaque notes why programs can start that the analysis does not see.
+func (a *analysis) markOpaque(reason string) {
 	if len(a.opaque) < maxFacts {
 		a.opaque[reason] = true
 	}
@@ -36,7 +36,7 @@ const dynamic = "\x00"
 // every other shell.
 func (a *analysis) text(shell, text string, depth int) {
 	if len(text) > maxCommand {
-		a.hide("the shell text is too long")
+		a.markOpaque("the shell text is too long")
 		return
 	}
 	for _, lang := range []syntax.LangVariant{syntax.LangBash, syntax.LangPOSIX} {
@@ -44,7 +44,7 @@ func (a *analysis) text(shell, text string, depth int) {
 		if err == nil {
 			a.file(file, depth)
 		} else if lang == syntax.LangBash || shell != "bash" {
-			a.hide("the shell text does not parse")
+			a.markOpaque("the shell text does not parse")
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (a *analysis) file(file *syntax.File, depth int) {
 		case *syntax.DeclClause:
 			for _, assign := range n.Args {
 				if assign.Name == nil {
-					a.hide("a declaration whose names are only known at run time")
+					a.markOpaque("a declaration whose names are only known at run time")
 				}
 			}
 		case *syntax.FuncDecl:
@@ -94,7 +94,7 @@ func (a *analysis) redirect(r *syntax.Redirect) {
 	duplicates := r.Op == syntax.DplIn || r.Op == syntax.DplOut
 	switch {
 	case target == dynamic:
-		a.hide("a redirection whose path is only known at run time")
+		a.markOpaque("a redirection whose path is only known at run time")
 	case duplicates && strings.Trim(target, "0123456789-") == "":
 	case target == "/dev/null" || target == "/dev/stdout" || target == "/dev/stderr":
 	case len(into) <= maxFacts:
@@ -150,28 +150,28 @@ func (a *analysis) argv(words []string, depth int, more bool) {
 	switch {
 	case len(words) == 0:
 		if more {
-			a.hide("the program comes from an input")
+			a.markOpaque("the program comes from an input")
 		}
 		return
 	case depth > maxNesting || len(words) > maxCommand || len(a.programs) > maxFacts:
-		a.hide("the command is nested too deeply, or too long")
+		a.markOpaque("the command is nested too deeply, or too long")
 		return
 	case words[0] == dynamic:
-		a.hide("a program whose name is only known at run time")
+		a.markOpaque("a program whose name is only known at run time")
 		return
 	}
 	program := path.Clean(strings.TrimRight(words[0], "\r"))
 	name := path.Base(program)
 	a.programs[name] = true
 	if strings.Contains(words[0], "/") && !systemDirs[path.Dir(program)] {
-		a.hide("it runs a file outside of the directories of the system")
+		a.markOpaque("it runs a file outside of the directories of the system")
 	}
 	args := words[1:]
 	kind := strings.TrimRight(name, "0123456789.-")
 	wrapper, wraps := wrappers[name]
 	switch {
 	case opaquePrograms[name] || opaquePrograms[kind]:
-		a.hide(name + " runs what its arguments, its input or files say")
+		a.markOpaque(name + " runs what its arguments, its input or files say")
 	case shells[name]:
 		a.shell(name, args, depth+1)
 	case name == "find":
@@ -180,7 +180,7 @@ func (a *analysis) argv(words []string, depth int, more bool) {
 		if len(args) > 0 && args[0] != dynamic {
 			a.text("", args[0], depth+1)
 		} else if len(args) > 0 {
-			a.hide("a trap whose command is only known at run time")
+			a.markOpaque("a trap whose command is only known at run time")
 		}
 	case wraps:
 		a.wrapped(name, wrapper, args, depth+1, more || name == "xargs")
@@ -210,24 +210,24 @@ func (a *analysis) shell(name string, args []string, depth int) {
 		}
 		break
 	}
-	a.hide(name + " runs a text that is only known at run time")
+	a.markOpaque(name + " runs a text that is only known at run time")
 }
 
 // find analyses the commands of find.
 func (a *analysis) find(args []string, depth int, more bool) {
 	if more {
-		a.hide("find gets its expression from an input")
+		a.markOpaque("find gets its expression from an input")
 	}
 	for i, arg := range args {
 		switch arg {
 		case dynamic:
-			a.hide("find has arguments that are only known at run time")
+			a.markOpaque("find has arguments that are only known at run time")
 		case "-delete":
 			a.programs["rm"] = true
 		case "-exec", "-execdir", "-ok", "-okdir":
 			command := args[i+1:]
 			if len(command) > 0 && strings.Contains(command[0], "{}") {
-				a.hide("find runs the files that it finds")
+				a.markOpaque("find runs the files that it finds")
 				continue
 			}
 			for j, word := range command {
@@ -254,7 +254,7 @@ func (a *analysis) wrapped(name string, w wrapper, args []string, depth int, mor
 		}
 		n, known := w.option(args[i])
 		if !known || args[i] == "-" {
-			a.hide(name + " has an option that dray does not know")
+			a.markOpaque(name + " has an option that dray does not know")
 			return
 		}
 		i += n
@@ -267,7 +267,7 @@ func (a *analysis) wrapped(name string, w wrapper, args []string, depth int, mor
 	if i < len(args) {
 		a.argv(args[i:], depth, more)
 	} else if more && name != "xargs" {
-		a.hide("the program comes from an input")
+		a.markOpaque("the program comes from an input")
 	}
 }
 
@@ -294,15 +294,15 @@ func (a *analysis) options(name string, args []string, more bool) {
 		return
 	}
 	if more {
-		a.hide(name + " gets arguments from an input")
+		a.markOpaque(name + " gets arguments from an input")
 	}
 	for _, arg := range args {
 		if arg == dynamic {
-			a.hide(name + " has arguments that are only known at run time")
+			a.markOpaque(name + " has arguments that are only known at run time")
 		}
 		for _, option := range list {
 			if strings.HasPrefix(arg, option) {
-				a.hide(name + " has an option that can run programs")
+				a.markOpaque(name + " has an option that can run programs")
 			}
 		}
 	}
@@ -311,13 +311,13 @@ func (a *analysis) options(name string, args []string, more bool) {
 // variable notes a variable that the call sets.
 func (a *analysis) variable(name string) {
 	if len(a.env) > maxFacts {
-		a.hide("it sets too many variables")
+		a.markOpaque("it sets too many variables")
 		return
 	}
 	name = strings.TrimRight(name, "+")
 	a.env[name] = true
 	if isDangerous(name) {
 		a.dangerous[name] = true
-		a.hide("variable " + name + " can change what runs")
+		a.markOpaque("variable " + name + " can change what runs")
 	}
 }

@@ -2,15 +2,16 @@ package tool
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/devcontainer/helper"
 )
 
 const (
@@ -107,7 +108,7 @@ func (s *ShellSessions) acquire(ctx context.Context, key shellSessionKey, contai
 	select {
 	case <-sess.turn:
 	case <-ctx.Done():
-		s.leave(sess)
+		s.leave(sess, false)
 		return nil, context.Cause(ctx)
 	}
 	if sess.container != container {
@@ -184,20 +185,18 @@ func (s *ShellSessions) release(sess *shellSession, started, end bool) {
 	if started {
 		sess.lost = ""
 	}
-	s.mu.Lock()
 	if started {
+		s.mu.Lock()
 		delete(s.gone, sess.key)
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
-	isNew := sess.isNew
+	unused := sess.isNew
 	sess.turn <- struct{}{}
-	s.leaveWith(sess, isNew)
+	s.leave(sess, unused)
 }
 
-// leave ends the wait of a call.
-func (s *ShellSessions) leave(sess *shellSession) { s.leaveWith(sess, false) }
-
-func (s *ShellSessions) leaveWith(sess *shellSession, unused bool) {
+// leave ends the use or the wait of a call. An unused session of no other call is removed.
+func (s *ShellSessions) leave(sess *shellSession, unused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sess.calls--
@@ -216,29 +215,15 @@ func (s *ShellSessions) save() error {
 	if s.file == "" {
 		return nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(s.file), "shell-sessions-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriter(f)
-	enc := json.NewEncoder(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	for key := range s.sessions {
-		_ = enc.Encode(key) // Flush has its error
+		_ = enc.Encode(key) // texts always have a JSON form
 	}
 	for key := range s.gone {
 		if s.sessions[key] == nil {
 			_ = enc.Encode(key)
 		}
 	}
-	err = w.Flush()
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), s.file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return helper.ReplaceFile(s.file, b.Bytes())
 }

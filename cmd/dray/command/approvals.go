@@ -3,8 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/policy/approval"
 )
 
 func newApprovals(a *app) *cobra.Command {
@@ -52,7 +51,11 @@ func (a *app) printApprovals(page client.Page[client.Approval]) error {
 	t := a.table("ID", "STATE", "EXPIRES", "WHO", "RUNS", "CALL")
 	t = t.leaveOut("WHO", "RUNS")
 	for _, p := range page.Items {
-		t.add(p.ID, p.State, expiry(p), p.Principal, place(p.Request), commandOf(p.Request))
+		r, err := requestOf(p)
+		if err != nil {
+			return err
+		}
+		t.add(p.ID, p.State, expiry(p), p.Principal, r.Place(), oneLine(r))
 	}
 	return t.write(a.out)
 }
@@ -65,49 +68,21 @@ func expiry(p client.Approval) string {
 	return "in " + max(time.Until(p.ExpiresAt), 0).Round(time.Second).String()
 }
 
-func place(r client.ApprovalRequest) string {
-	switch {
-	case r.Environment == string(dray.KindHost):
-		return "host"
-	case r.Container != "":
-		return r.Container
-	default:
-		return "container of " + r.Workspace
+// requestOf returns the call of an approval.
+func requestOf(p client.Approval) (r approval.Request, err error) {
+	if err := json.Unmarshal(p.Request, &r); err != nil {
+		return r, dray.Errorf(dray.CodeInternal, "decode approval %s: %w", p.ID, err).
+			WithHint("the daemon may be of another version: stop it and try again")
 	}
+	return r, nil
 }
 
-// commandOf returns what a call runs, quoted for a shell, or its tool with its input.
-func commandOf(r client.ApprovalRequest) string {
-	var input struct {
-		Argv    []string `json:"argv"`
-		Command string   `json:"command"`
+// oneLine returns what a call runs in a line.
+func oneLine(r approval.Request) string {
+	if command := r.Command(); command != "" {
+		return command
 	}
-	err := json.Unmarshal(r.Input, &input)
-	switch {
-	case err == nil && r.Tool == "exec" && len(input.Argv) > 0:
-		return shellQuote(input.Argv)
-	case err == nil && r.Tool == "shell" && input.Command != "":
-		return "sh -c " + shellQuote([]string{input.Command})
-	default:
-		return r.Tool + " " + string(r.Input)
-	}
-}
-
-// shellQuote returns arguments as a shell reads them back.
-func shellQuote(args []string) string {
-	quoted := make([]string, len(args))
-	for i, arg := range args {
-		plain := arg != "" && strings.IndexFunc(arg, func(r rune) bool {
-			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"+
-				"@%+=:,./-_", r)
-		}) < 0
-		if plain {
-			quoted[i] = arg
-		} else {
-			quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
+	return r.Tool + " " + string(r.Input)
 }
 
 func newApprovalsShow(a *app) *cobra.Command {
@@ -154,56 +129,28 @@ func findApproval(ctx context.Context, c *client.Client, text string) (string, e
 }
 
 func (a *app) printApproval(p client.Approval) error {
-	r := p.Request
-	lines := [][2]string{
-		{"approval", p.ID},
-		{"state", p.State},
-		{"asked by", p.Principal + ", call " + p.Invocation},
-		{"runs", place(r) + " (" + r.Rule + ")"},
-		{"call", commandOf(r)},
-		{"directory", r.Cwd},
-		{"workspace", r.Workspace},
+	r, err := requestOf(p)
+	if err != nil {
+		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
-		lines = append(lines, [2]string{"variable", name + "=" + r.Env[name]})
+	s := section{}
+	s.add("approval", p.ID)
+	s.add("state", p.State)
+	s.add("asked by", p.Principal+", call "+p.Invocation)
+	call, _ := r.Lines()
+	for _, line := range call {
+		s.add(line.Name, line.Text)
 	}
-	if s := r.Stdin; s != nil {
-		text := fmt.Sprintf("%d bytes: %s", s.Bytes, s.Text)
-		if s.Open {
-			text = "open: the caller writes it while the call runs"
-		}
-		lines = append(lines, [2]string{"stdin", text})
-	}
-	for _, path := range r.Sync {
-		lines = append(lines, [2]string{"fetches", path})
-	}
-	if r.Leftovers == string(dray.KeepLeftovers) {
-		lines = append(lines, [2]string{"leftovers", "processes may go on when the call has ended"})
-	}
-	for _, why := range r.Reasons {
-		lines = append(lines, [2]string{"why", why})
-	}
-	for _, id := range r.Policies {
-		lines = append(lines, [2]string{"policy", id})
-	}
-	lines = append(lines, [2]string{"expires", expiry(p)})
+	s.add("expires", expiry(p))
 	if p.DecidedBy != "" {
-		lines = append(lines, [2]string{"decided by", p.DecidedBy + ", " +
-			p.DecidedAt.Format(time.RFC3339)})
+		s.add("decided by", p.DecidedBy+", "+p.DecidedAt.Format(time.RFC3339))
 	}
-	lines = append(lines, [2]string{"reason", p.Reason}, [2]string{"used by", p.UsedBy})
-	for _, line := range lines {
-		if line[1] == "" || line[1] == "-" {
-			continue
-		}
-		if _, err := fmt.Fprintf(a.out, "%-11s %s\n", line[0], escapeLine(line[1])); err != nil {
-			return outputError(err)
-		}
+	s.add("reason", p.Reason)
+	s.add("used by", p.UsedBy)
+	if err := writeSections(a.out, []section{s}); err != nil || p.State != "pending" {
+		return err
 	}
-	if p.State != "pending" {
-		return nil
-	}
-	_, err := fmt.Fprintf(a.out, "\ndecide: dray approvals approve %s, or deny\n", p.ID)
+	_, err = fmt.Fprintf(a.out, "\ndecide: dray approvals approve %s, or deny\n", p.ID)
 	return outputError(err)
 }
 
@@ -241,7 +188,9 @@ func pendingApprovals(ctx context.Context, c *client.Client) ([]string, error) {
 	reply, err := c.Approvals(ctx, "")
 	var ids []string
 	for _, p := range reply.Value.Items {
-		ids = append(ids, p.ID+"\t"+commandOf(p.Request))
+		if r, err := requestOf(p); err == nil {
+			ids = append(ids, p.ID+"\t"+oneLine(r))
+		}
 	}
 	return ids, err
 }

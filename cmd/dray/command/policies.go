@@ -66,13 +66,13 @@ func policyDenies(policies *policy.Engine) func(principal string, t *dray.Tool) 
 	}
 }
 
-// policyBench decides about calls by the policies of a configuration, without a daemon.
-type policyBench struct {
+// offlinePolicies decides about calls by the policies of a configuration, without a daemon.
+type offlinePolicies struct {
 	policies *policy.Engine
 	intake   *call.Intake
 }
 
-func newPolicyBench(cfg *config.Config) (*policyBench, error) {
+func newOfflinePolicies(cfg *config.Config) (*offlinePolicies, error) {
 	policies, err := newPolicies(cfg)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func newPolicyBench(cfg *config.Config) (*policyBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &policyBench{policies, &call.Intake{
+	return &offlinePolicies{policies, &call.Intake{
 		Tools: tools, Router: rules, Environments: anyEnvironment{},
 		Access: call.Access{UID: os.Geteuid()}, MaxTimeout: cfg.Limits.MaxTimeout,
 	}}, nil
@@ -97,9 +97,9 @@ type anyEnvironment struct{}
 func (anyEnvironment) Check(context.Context, dray.Route, dray.Invocation, bool) error { return nil }
 
 // decide returns what the policies decide about a call, and its facts.
-func (b *policyBench) decide(ctx context.Context, principal string, req *call.Request,
+func (o *offlinePolicies) decide(ctx context.Context, principal string, req *call.Request,
 ) (policy.Decision, policy.Facts, error) {
-	p, err := b.intake.Prepare(ctx, principal, req)
+	p, err := o.intake.Prepare(ctx, principal, req)
 	if err == nil {
 		err = p.RouteErr
 	}
@@ -107,5 +107,5 @@ func (b *policyBench) decide(ctx context.Context, principal string, req *call.Re
 		return policy.Decision{}, policy.Facts{}, err
 	}
 	facts := policy.FactsOf(ctx, dray.Call{Invocation: p.Invocation, Tool: p.Tool, Route: p.Route})
-	return b.policies.DecideFacts(principal, p.Tool, facts), facts, nil
+	return o.policies.DecideFacts(principal, p.Tool, facts), facts, nil
 }

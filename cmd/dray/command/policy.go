@@ -89,11 +89,11 @@ projects. An approval that a human has given is not considered.`,
 func ownPrincipal() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
 
 func (a *app) runPolicyExplain(ctx context.Context, principal string, req *call.Request) error {
-	bench, err := a.openPolicyBench()
+	offline, err := a.openOfflinePolicies()
 	if err != nil {
 		return err
 	}
-	decision, facts, err := bench.decide(ctx, principal, req)
+	decision, facts, err := offline.decide(ctx, principal, req)
 	if err != nil {
 		return err
 	}
@@ -143,12 +143,12 @@ func factsText(facts policy.Facts) []field {
 	}
 }
 
-func (a *app) openPolicyBench() (*policyBench, error) {
+func (a *app) openOfflinePolicies() (*offlinePolicies, error) {
 	cfg, err := a.load()
 	if err != nil {
 		return nil, err
 	}
-	return newPolicyBench(cfg)
+	return newOfflinePolicies(cfg)
 }
 
 func newPolicyTest(a *app) *cobra.Command {
@@ -195,7 +195,7 @@ type policyFailure struct {
 }
 
 func (a *app) runPolicyTest(ctx context.Context, files []string) error {
-	bench, err := a.openPolicyBench()
+	offline, err := a.openOfflinePolicies()
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (a *app) runPolicyTest(ctx context.Context, files []string) error {
 		}
 		for i, c := range cases {
 			total++
-			if problem := bench.test(ctx, c); problem != "" {
+			if problem := offline.test(ctx, c); problem != "" {
 				name := c.Name
 				if name == "" {
 					name = fmt.Sprintf("case %d", i+1)
@@ -243,8 +243,8 @@ func (a *app) printPolicyTest(total int, failures []policyFailure) error {
 }
 
 // test returns how the decision about a case differs from the expected one, or "".
-func (b *policyBench) test(ctx context.Context, c policyCase) string {
-	decision, _, err := b.decide(ctx, c.Principal, &c.Call)
+func (o *offlinePolicies) test(ctx context.Context, c policyCase) string {
+	decision, _, err := o.decide(ctx, c.Principal, &c.Call)
 	if err != nil {
 		return fmt.Sprintf("not decided: %v (%s)", err, dray.CodeOf(err))
 	}

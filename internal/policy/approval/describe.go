@@ -1,12 +1,16 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -15,6 +19,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/policy"
 )
 
@@ -27,8 +32,9 @@ const (
 // Request is a call as a human decides about it, without secrets.
 type Request struct {
 	Tool string `json:"tool"`
-	// Input is the input in the caller's form. One of more than 64 KiB is replaced by its size.
+	// Input is the input in the caller's form, null if it has more than 64 KiB.
 	Input       jsontext.Value       `json:"input"`
+	InputBytes  int                  `json:"input_bytes" doc:"The size of the input, of which more than 64 KiB are not shown."`
 	Workspace   string               `json:"workspace,omitzero"`
 	Container   string               `json:"container,omitzero"`
 	Environment dray.EnvironmentKind `json:"environment" doc:"host or container"`
@@ -50,6 +56,91 @@ type Stdin struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256,omitzero"`
 	Text   string `json:"text,omitzero" doc:"Its first 4 KiB, if they are text."`
+}
+
+// Line is a line about a call.
+type Line struct{ Name, Text string }
+
+// Lines returns everything about the call that a human must know to decide. complete is false if
+// there is more, which was too long to be stored.
+func (r *Request) Lines() (lines []Line, complete bool) {
+	add := func(name, text string) {
+		if text != "" {
+			lines = append(lines, Line{name, text})
+		}
+	}
+	complete = r.Input.Kind() == '{'
+	add("tool", r.Tool)
+	add("command", r.Command())
+	if complete {
+		add("input", string(r.Input))
+	} else {
+		add("input", fmt.Sprintf("%d bytes, which are not shown", r.InputBytes))
+	}
+	add("runs", r.Place()+" ("+r.Rule+")")
+	add("workspace", r.Workspace)
+	add("directory", r.Cwd)
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		add("variable", name+"="+r.Env[name])
+	}
+	switch stdin := r.Stdin; {
+	case stdin == nil:
+	case stdin.Open:
+		add("stdin", "sent while the call runs, so it is not known yet")
+	default:
+		add("stdin", fmt.Sprintf("%d bytes: %s", stdin.Bytes, stdin.Text))
+		complete = complete && int64(len(stdin.Text)) == stdin.Bytes
+	}
+	if r.Timeout > 0 {
+		add("timeout", fmt.Sprintf("%v s", r.Timeout))
+	}
+	for _, path := range r.Sync {
+		add("fetches", path)
+	}
+	if r.Leftovers == dray.KeepLeftovers {
+		add("leftovers", "processes may go on when the call has ended")
+	}
+	for _, why := range r.Reasons {
+		add("why", why)
+	}
+	add("policies", strings.Join(r.Policies, ", "))
+	return lines, complete
+}
+
+// Place returns where the call runs.
+func (r *Request) Place() string {
+	switch {
+	case r.Environment == dray.KindHost:
+		return string(dray.KindHost)
+	case r.Container != "":
+		return r.Container
+	default:
+		return "container of " + r.Workspace
+	}
+}
+
+// Command returns what exec and shell run, quoted for a shell, and "" for other tools.
+func (r *Request) Command() string {
+	var in struct {
+		Argv    []string `json:"argv"`
+		Command string   `json:"command"`
+		Shell   string   `json:"shell"`
+	}
+	if json.Unmarshal(r.Input, &in) != nil {
+		return ""
+	}
+	switch r.Tool {
+	case "shell":
+		in.Argv = []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}
+	case "exec":
+	default:
+		return ""
+	}
+	words := make([]string, len(in.Argv))
+	for i, word := range in.Argv {
+		words[i] = lexical.ShellWord(word)
+	}
+	return strings.Join(words, " ")
 }
 
 // identity is what an approval is of: everything that decides what runs, except the id and the
@@ -84,13 +175,14 @@ func describe(ctx context.Context, key []byte, c dray.Call, d policy.Decision) (
 	redactor := call.RedactorOf(ctx)
 	inv, route := redactor.Invocation(c.Invocation), redactor.Route(c.Route)
 	shown := Request{
-		Tool: inv.Tool, Input: jsontext.Value(inv.Input), Workspace: inv.Workspace,
+		Tool: inv.Tool, Input: jsontext.Value(inv.Input), InputBytes: len(inv.Input),
+		Workspace: inv.Workspace,
 		Container: route.Container, Environment: route.Environment, Rule: route.Rule, Cwd: inv.Cwd,
 		Env: inv.Env, Timeout: inv.Timeout.Seconds(), Leftovers: inv.Leftovers, Sync: inv.Sync,
 		Reasons: d.Reasons, Policies: d.Policies,
 	}
 	if len(inv.Input) > maxShownInput {
-		shown.Input = jsontext.Value(fmt.Sprintf(`{"omitted_bytes": %d}`, len(inv.Input)))
+		shown.Input = nil
 	}
 	if stdin != nil {
 		s := *stdin

@@ -19,8 +19,8 @@ const (
 	// maxPending bounds the approvals of one principal that wait for a decision, so that an agent
 	// cannot bury one among thousands.
 	maxPending = 100
-	// maxReason bounds the reason of a decision in bytes.
-	maxReason = 1000
+	// MaxReason bounds the reason of a decision in bytes.
+	MaxReason = 1000
 )
 
 // Decider decides about calls; *[policy.Engine] implements it.
@@ -54,9 +54,8 @@ type Config struct {
 type Gate struct {
 	cfg Config
 
-	mu      sync.Mutex               // held while approvals are read and changed
-	waiting map[string]chan struct{} // by id, closed at the next step of the approval
-	calls   map[string]string        // the approvals that calls wait for, by the id of the call
+	mu      sync.Mutex    // held while approvals are read and changed
+	changed chan struct{} // closed, and replaced, at each step of an approval
 }
 
 // New returns a gate.
@@ -64,7 +63,7 @@ func New(cfg Config) *Gate {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Gate{cfg: cfg, waiting: map[string]chan struct{}{}, calls: map[string]string{}}
+	return &Gate{cfg: cfg, changed: make(chan struct{})}
 }
 
 // Executor returns the layer in front of next. It fails with denied for a call that policy denies,
@@ -127,14 +126,14 @@ func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.De
 		case !call.AwaitsApproval(ctx):
 			return requiredError(a)
 		}
-		if err := g.wait(ctx, c.Invocation.ID, a, sink, changed); err != nil {
+		if err := g.wait(ctx, a, sink, changed); err != nil {
 			return err
 		}
 	}
 }
 
 // enter uses the approval of a call, or returns the one that the call depends on, a new one if
-// there is none. changed is closed at its next step.
+// there is none. changed is closed at the next step of any approval.
 func (g *Gate) enter(ctx context.Context, c dray.Call, hash string, request []byte,
 	d policy.Decision,
 ) (a audit.Approval, changed <-chan struct{}, err error) {
@@ -157,15 +156,15 @@ func (g *Gate) enter(ctx context.Context, c dray.Call, hash string, request []by
 			if err != nil {
 				return a, nil, err
 			}
-			g.announce(a.ID)
+			g.announce()
 			a.State = audit.ApprovalUsed
 			return a, nil, nil
 		case a.State == audit.ApprovalPending, a.State == audit.ApprovalDenied:
-			return a, g.change(a.ID), nil
+			return a, g.changed, nil
 		}
 	}
 	a, err = g.request(ctx, c, hash, request, d)
-	return a, g.change(a.ID), err
+	return a, g.changed, err
 }
 
 // request commits a new approval. The caller holds mu.
@@ -200,12 +199,9 @@ func (g *Gate) request(ctx context.Context, c dray.Call, hash string, request []
 	})
 }
 
-// wait waits for the next step of an approval: a decision, its use by another call, or its expiry.
-func (g *Gate) wait(ctx context.Context, callID string, a audit.Approval, sink dray.Sink,
-	changed <-chan struct{},
+// wait waits until an approval may have changed: until any has, or this one expires.
+func (g *Gate) wait(ctx context.Context, a audit.Approval, sink dray.Sink, changed <-chan struct{},
 ) error {
-	g.setWaiting(callID, a.ID)
-	defer g.setWaiting(callID, "")
 	if q, ok := sink.(interface{ Queued(waiting bool) }); ok {
 		q.Queued(true)
 		defer q.Queued(false)
@@ -228,44 +224,10 @@ func (g *Gate) wait(ctx context.Context, callID string, a audit.Approval, sink d
 	}
 }
 
-func (g *Gate) setWaiting(callID, approval string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if approval == "" {
-		delete(g.calls, callID)
-	} else {
-		g.calls[callID] = approval
-	}
-}
-
-// WaitsFor returns the approval that a call waits for. It fails with not_found for a call that
-// waits for none.
-func (g *Gate) WaitsFor(ctx context.Context, callID string) (audit.Approval, error) {
-	g.mu.Lock()
-	id := g.calls[callID]
-	g.mu.Unlock()
-	if id == "" {
-		return audit.Approval{}, dray.Errorf(dray.CodeNotFound, "the call waits for no approval")
-	}
-	return g.Get(ctx, "", id)
-}
-
-// change returns the channel that is closed at the next step of an approval. The caller holds mu.
-func (g *Gate) change(id string) <-chan struct{} {
-	c, ok := g.waiting[id]
-	if !ok {
-		c = make(chan struct{})
-		g.waiting[id] = c
-	}
-	return c
-}
-
-// announce wakes those who wait for a step of an approval. The caller holds mu.
-func (g *Gate) announce(id string) {
-	if c, ok := g.waiting[id]; ok {
-		close(c)
-		delete(g.waiting, id)
-	}
+// announce wakes the calls that wait. The caller holds mu.
+func (g *Gate) announce() {
+	close(g.changed)
+	g.changed = make(chan struct{})
 }
 
 // expire records the expiry of an approval.
@@ -289,7 +251,7 @@ func (g *Gate) checkExpiry(ctx context.Context, a audit.Approval) (live bool, er
 		Principal: g.cfg.Principal, Approval: a.ID, State: audit.ApprovalExpired, Owner: a.Principal,
 		Invocation: a.Invocation,
 	})
-	g.announce(a.ID)
+	g.announce()
 	if dray.CodeOf(err) == dray.CodeConflict {
 		err = nil
 	}
@@ -360,9 +322,9 @@ type Verdict struct {
 // wait for it. It fails with not_found, with conflict if the approval is decided, used or expired,
 // and with invalid_input for a reason that is too long.
 func (g *Gate) Decide(ctx context.Context, viewer, id string, v Verdict) (audit.Approval, error) {
-	if len(v.Reason) > maxReason {
+	if len(v.Reason) > MaxReason {
 		return audit.Approval{}, dray.Errorf(dray.CodeInvalidInput,
-			"the reason has %d bytes, the maximum is %d", len(v.Reason), maxReason)
+			"the reason has %d bytes, the maximum is %d", len(v.Reason), MaxReason)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -387,7 +349,7 @@ func (g *Gate) Decide(ctx context.Context, viewer, id string, v Verdict) (audit.
 	if err != nil {
 		return a, err
 	}
-	g.announce(id)
+	g.announce()
 	a.State, a.DecidedBy, a.Reason = step.State, v.Principal, v.Reason
 	a.DecidedAt = &now
 	return a, nil
