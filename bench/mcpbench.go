@@ -18,17 +18,17 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The rows of the part mcp. The client of all but the last is written by hand, over the connections
+// The rows of the part mcp. The client of all but the last two is written by hand, over the connections
 // of the row over HTTP, so that each pays the same for its client.
 const (
-	mcpHTTP      = "HTTP, container"
-	mcpHTTPHost  = "HTTP, host"
-	mcpSingle    = "MCP 2026-07-28, container"
-	mcpSession   = "MCP 2025-11-25, container"
-	mcpHostOne   = "MCP 2026-07-28, host"
-	mcpHostInOne = "MCP 2025-11-25, host"
-	mcpStdio     = "`dray mcp`, container"
-	mcpSDK       = "client of the Go SDK, 2025-11-25, container"
+	mcpHTTP        = "HTTP, container"
+	mcpHTTPHost    = "HTTP, host"
+	mcpSingle      = "MCP 2026-07-28, container"
+	mcpSession     = "MCP 2025-11-25, container"
+	mcpSingleHost  = "MCP 2026-07-28, host"
+	mcpSessionHost = "MCP 2025-11-25, host"
+	mcpStdio       = "`dray mcp`, container"
+	mcpSDK         = "client of the Go SDK, 2025-11-25, container"
 )
 
 const (
@@ -80,8 +80,8 @@ func newMCPRuns(ctx context.Context, b *testbed) (_ *mcpRuns, closeRows func(), 
 	}{
 		{mcpSingle, b.workspace, m.single},
 		{mcpSession, b.workspace, m.session},
-		{mcpHostOne, m.host, m.single},
-		{mcpHostInOne, m.host, m.session},
+		{mcpSingleHost, m.host, m.single},
+		{mcpSessionHost, m.host, m.session},
 		{mcpStdio, b.workspace, m.bridge},
 		{mcpSDK, b.workspace, m.sdkClient},
 	} {
@@ -346,8 +346,8 @@ func mcpTargets() (all []target) {
 		for _, row := range []struct{ name, http string }{
 			{mcpSingle, mcpHTTP},
 			{mcpSession, mcpHTTP},
-			{mcpHostOne, mcpHTTPHost},
-			{mcpHostInOne, mcpHTTPHost},
+			{mcpSingleHost, mcpHTTPHost},
+			{mcpSessionHost, mcpHTTPHost},
 		} {
 			all = append(all, target{
 				text:  fmt.Sprintf("%s, p50 of %d at once, over HTTP's", row.name, l.callers),

@@ -3,13 +3,8 @@ package command
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +14,6 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
-	"github.com/dray-dev/dray/internal/devcontainer/helper"
 	"github.com/dray-dev/dray/internal/mcp/upstream"
 	"github.com/dray-dev/dray/internal/tool"
 )
@@ -31,8 +25,6 @@ const (
 	mcpRetryDelay = time.Second
 	// mcpSeparator is between the names of a server and of its tool.
 	mcpSeparator = "__"
-	// maxMCPTools is the maximum size in bytes of the file of known tools.
-	maxMCPTools = 16 << 20
 )
 
 // upstreams are the configured MCP servers (MC-06). Their tools are read from a server when it
@@ -65,9 +57,16 @@ func (d *daemon) openUpstreams(cfg *config.Config) *upstreams {
 		servers: map[string]*upstreamServer{}, path: cfg.State.MCPTools(), log: d.log,
 		stop: func() {},
 	}
-	known := u.read(len(cfg.MCP.Servers))
+	if len(cfg.MCP.Servers) == 0 {
+		return u
+	}
+	known, err := upstream.ReadKnown(u.path)
+	if err != nil {
+		u.log.Warn("the tools of MCP servers are not known yet", zap.Error(err))
+	}
 	for name, c := range cfg.MCP.Servers {
-		s := &upstreamServer{name: name, cfg: c, digest: mcpDigest(c)}
+		digest, _ := upstream.Digest(c.Argv, c.Environment, c.Workspace) // texts can be encoded
+		s := &upstreamServer{name: name, cfg: c, digest: digest}
 		if k := known[name]; k.Digest == s.digest && c.Environment != config.EnvironmentHost {
 			s.tools = k.Tools
 		}
@@ -251,50 +250,15 @@ func (d *daemon) callUpstream(ctx context.Context, s *upstreamServer, name strin
 	return tool.UpstreamReply(reply), err
 }
 
-// knownMCPTools are the tools of a server with the digest of its configuration.
-type knownMCPTools struct {
-	Digest string          `json:"digest"`
-	Tools  []upstream.Tool `json:"tools"`
-}
-
-func mcpDigest(c config.MCPServer) string {
-	text, _ := json.Marshal([]any{c.Argv, c.Environment, c.Workspace}) // texts can always be encoded
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
-
-// read returns the tools of the file by server. A file that cannot be read has none.
-func (u *upstreams) read(servers int) map[string]knownMCPTools {
-	if servers == 0 {
-		return nil
-	}
-	var known map[string]knownMCPTools
-	text, err := os.ReadFile(u.path)
-	if err == nil {
-		err = json.Unmarshal(text, &known)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		u.log.Warn("tools of MCP servers not read", zap.Error(err))
-	}
-	return known
-}
-
 // write writes the file. mu must be held.
 func (u *upstreams) write() {
-	known := map[string]knownMCPTools{}
+	known := map[string]upstream.Known{}
 	for name, s := range u.servers {
 		if s.cfg.Environment != config.EnvironmentHost && s.tools != nil {
-			known[name] = knownMCPTools{s.digest, s.tools}
+			known[name] = upstream.Known{Digest: s.digest, Tools: s.tools}
 		}
 	}
-	text, err := json.Marshal(known)
-	if err == nil && len(text) > maxMCPTools {
-		err = errors.New("they exceed the maximum of the file")
-	}
-	if err == nil {
-		err = helper.ReplaceFile(u.path, text)
-	}
-	if err != nil {
-		u.log.Warn("tools of MCP servers not written", zap.Error(err))
+	if err := upstream.WriteKnown(u.path, known); err != nil {
+		u.log.Warn("tools of MCP servers not kept", zap.Error(err))
 	}
 }
