@@ -44,7 +44,9 @@ const hostDir = "host"
 // calls at once as are measured.
 func settings(workspace, transport string) ([]byte, error) {
 	return json.Marshal(map[string]any{ // JSON is YAML
-		"host":   map[string]any{"roots": []string{workspace, filepath.Join(filepath.Dir(workspace), hostDir)}},
+		"host": map[string]any{"roots": []string{
+			workspace, filepath.Join(filepath.Dir(workspace), hostDir),
+		}},
 		"agent":  map[string]any{"transport": transport},
 		"limits": map[string]any{"concurrent": 2 * mostCallers, "per_container": mostCallers},
 	})

@@ -18,8 +18,8 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// The rows of the part mcp. The client of all but the last two is written by hand, over the connections
-// of the row over HTTP, so that each pays the same for its client.
+// The rows of the part mcp. The client of all but the last two is written by hand, over the
+// connections of the row over HTTP, so that each pays the same for its client.
 const (
 	mcpHTTP        = "HTTP, container"
 	mcpHTTPHost    = "HTTP, host"

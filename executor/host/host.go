@@ -137,7 +137,7 @@ func (p *hostProcess) Wait() (dray.Exit, error) {
 		return exit, err
 	}
 	dirs, _ := p.host.results() // it did not fail at the start
-	empty := false
+	var empty bool
 	if exit.SessionState, empty = dirs.TakeSessionState(p.results); !empty {
 		exit.Results = &dray.ResultsDir{
 			Path: p.results, Remove: func() { p.host.removeResults(p.results) },

@@ -6,8 +6,8 @@ import "path"
 const MaxSymlinks = 40
 
 // FollowSymlinks returns the symlinks that an absolute path leads through, and last the path
-// without symlinks, which need not exist. After MaxSymlinks of them it may lead through more. A program that can replace one of them decides where the
-// path leads.
+// without symlinks, which need not exist. After MaxSymlinks of them it may lead through more. A
+// program that can replace one of them decides where the path leads.
 func FollowSymlinks(readlink func(name string) (string, error), name string) []string {
 	var followed []string
 	for range MaxSymlinks {

@@ -31,7 +31,8 @@ func Digest(what ...any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// ReadKnown returns the known tools of a file by the name of their server, none if there is no file.
+// ReadKnown returns the known tools of a file by the name of their server, none if there is no
+// file.
 func ReadKnown(path string) (map[string]Known, error) {
 	var known map[string]Known
 	text, err := os.ReadFile(path)
