@@ -507,7 +507,8 @@ async function serve(execute) {
     try {
       reply = execute(decode(body));
     } catch (err) {
-      if (typeof err?.status === "number") exit(err.status & 255); // os._exit
+      const { status } = /** @type {any} */ (Object(err));
+      if (typeof status === "number") exit(status & 255); // os._exit
       if (!(err instanceof RangeError)) fail("Python ended: " + describe(err));
       send("r", "R", encode(STACK_OVERFLOW)); // this interpreter can run no more code
       exit(1);
