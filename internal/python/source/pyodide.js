@@ -507,7 +507,7 @@ async function serve(execute) {
     try {
       reply = execute(decode(body));
     } catch (err) {
-      const { status } = /** @type {any} */ (Object(err));
+      const status = /** @type {any} */ (err)?.status;
       if (typeof status === "number") exit(status & 255); // os._exit
       if (!(err instanceof RangeError)) fail("Python ended: " + describe(err));
       send("r", "R", encode(STACK_OVERFLOW)); // this interpreter can run no more code
