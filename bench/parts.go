@@ -18,11 +18,12 @@ const (
 	partSync     = "sync"
 	partPython   = "python"
 	partMCP      = "mcp"
+	partShell    = "sessions"
 )
 
 var partNames = []string{
 	partCalls, partParallel, partAudit, partStream, partMemory, partKill, partSync,
-	partPython, partMCP,
+	partPython, partMCP, partShell,
 }
 
 // measurements are all that a run measured. What was not measured is empty.
@@ -75,6 +76,11 @@ func (m *measurements) measure(ctx context.Context, b *testbed, part string) (er
 		m.python, err = measurePython(ctx, b, m.rounds)
 	case partMCP:
 		err = m.measureMCP(ctx, b)
+	case partShell:
+		var methods []method
+		if methods, err = newShellMethods(ctx, b); err == nil {
+			err = m.runs.measureCalls(ctx, methods, shellLoads, m.rounds)
+		}
 	}
 	return err
 }

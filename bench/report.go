@@ -80,6 +80,9 @@ func page(m *measurements, verdicts []verdict) string {
 		section(fmt.Sprintf("MCP, callers at once: %d", l.callers), mcpTable(m, l))
 	}
 	section("MCP, idle sessions", mcpIdleText(m))
+	for _, l := range shellLoads {
+		section(fmt.Sprintf("Sessions of a shell, callers at once: %d", l.callers), shellTable(m, l))
+	}
 	return b.String()
 }
 

@@ -38,8 +38,8 @@ func findRex() string {
 	return dir
 }
 
-// rex is a client of SWE-ReX's server in the container. It runs each command without a shell
-// session, which is the fastest that the server offers.
+// rex is a client of SWE-ReX's server in the container. But for the part sessions it runs each command
+// without a shell session, which is the fastest that the server offers.
 type rex struct {
 	client *http.Client
 	url    string
@@ -122,12 +122,25 @@ func (x *rex) call(ctx context.Context, c *command) error {
 }
 
 func (x *rex) execute(ctx context.Context, argv []string) (io.ReadCloser, error) {
-	text, err := json.Marshal(map[string]any{"command": argv, "cwd": x.folder})
+	return x.open(ctx, "/execute", map[string]any{"command": argv, "cwd": x.folder})
+}
+
+// post makes a request and returns the whole response.
+func (x *rex) post(ctx context.Context, path string, request map[string]any) ([]byte, error) {
+	body, err := x.open(ctx, path, request)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.url+"/execute",
-		bytes.NewReader(text))
+	defer body.Close()
+	return io.ReadAll(body)
+}
+
+func (x *rex) open(ctx context.Context, path string, request map[string]any) (io.ReadCloser, error) {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.url+path, bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}

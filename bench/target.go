@@ -187,7 +187,7 @@ func targets() []target {
 			value: over(syncP50(loadFile, inMemory, syncDocker), syncP50(loadFile, inMemory, syncStdio)),
 		},
 	}
-	return slices.Concat(all, pythonTargets(), mcpTargets())
+	return slices.Concat(all, pythonTargets(), mcpTargets(), shellTargets())
 }
 
 // over returns the ratio of two figures.
