@@ -67,8 +67,12 @@ func (s *Server) askUser(ctx context.Context, req *sdk.CallToolRequest, encoded 
 }
 
 // canElicit reports whether a client has declared that it can show forms to its user. One that
-// declares no kind of elicitation shows forms.
+// declares no kind of elicitation shows forms. A request without the SDK has no session, and its
+// client no such capability.
 func canElicit(session *sdk.ServerSession) bool {
+	if session == nil {
+		return false
+	}
 	p := session.InitializeParams()
 	if p == nil || p.Capabilities == nil || p.Capabilities.Elicitation == nil {
 		return false

@@ -104,9 +104,7 @@ func New(cfg Config) *Server {
 		GetSessionID: s.sessions.newID,
 	}
 	fixtureOptions(opts)
-	s.server = sdk.NewServer(&sdk.Implementation{
-		Name: "dray", Title: "dray", Version: cfg.Version,
-	}, opts)
+	s.server = sdk.NewServer(s.implementation(), opts)
 	s.server.AddReceivingMiddleware(s.hideDenied)
 	s.addOwnTools()
 	s.addTasks(addFixtures(s.server, callTasks{s}))
@@ -119,6 +117,11 @@ func New(cfg Config) *Server {
 		Stateless: true, PropagateRequestCancellation: true,
 	})
 	return s
+}
+
+// implementation says what serves a client.
+func (s *Server) implementation() *sdk.Implementation {
+	return &sdk.Implementation{Name: "dray", Title: "dray", Version: s.cfg.Version}
 }
 
 const instructions = "dray runs tools in the project's devcontainer, or on the host, as its " +
@@ -151,7 +154,9 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string)
 	id := r.Header.Get(sessionHeader)
 	switch {
 	case id == "" && r.Header.Get(versionHeader) >= stateless:
-		s.single.ServeHTTP(w, r)
+		if !s.serveDirect(w, r, principal) {
+			s.single.ServeHTTP(w, r)
+		}
 	case id == "":
 		s.serveNew(w, r, principal)
 	case s.owners.isOthers(principal, id):
