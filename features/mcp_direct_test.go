@@ -33,7 +33,8 @@ func plainCall(id, tool, arguments, meta string) string {
 }
 
 // postMCP sends a request of revision 2026-07-28. The caller closes the body of the response.
-func postMCP(ctx context.Context, t *testing.T, d *daemon, query, tool, body string, header ...string,
+func postMCP(ctx context.Context, t *testing.T, d *daemon, query, tool, body string,
+	header ...string,
 ) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/mcp?"+query,
@@ -66,7 +67,6 @@ var changing = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|[0-9.]+m?s\b|("dura
 
 func readReply(t *testing.T, resp *http.Response) mcpReply {
 	t.Helper()
-	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -114,8 +114,10 @@ func TestMCPDirect_SameReply(t *testing.T) {
 			for path, meta := range map[string]string{
 				servedDirectly: plainMeta, servedBySDK: plainMeta + `,"other":1`,
 			} {
-				r := readReply(t, postMCP(t.Context(), t, d, "cwd="+dir, tt.tool,
-					plainCall("7", tt.tool, tt.arguments, meta)))
+				resp := postMCP(t.Context(), t, d, "cwd="+dir, tt.tool,
+					plainCall("7", tt.tool, tt.arguments, meta))
+				r := readReply(t, resp)
+				_ = resp.Body.Close()
 				replies[path] = r
 				if name == "arguments null" {
 					continue // null is left to the SDK
@@ -134,8 +136,8 @@ func TestMCPDirect_SameReply(t *testing.T) {
 	}
 }
 
-// What is no plain call has the SDK's reply, and never the one of a call that did not agree with its
-// headers (MC-02).
+// A request that is not a plain call has the SDK's reply, and one that does not agree with its
+// headers does not run (MC-02).
 func TestMCPDirect_LeftToTheSDK(t *testing.T) {
 	dir := newDir(t)
 	d := startDaemon(t, "host: {roots: ["+dir+"]}\n")
@@ -157,7 +159,9 @@ func TestMCPDirect_LeftToTheSDK(t *testing.T) {
 		"another media type": {plain, []string{"Content-Type", "text/plain"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := readReply(t, postMCP(t.Context(), t, d, "cwd="+dir, "exec", tt.body, tt.header...))
+			resp := postMCP(t.Context(), t, d, "cwd="+dir, "exec", tt.body, tt.header...)
+			defer resp.Body.Close()
+			r := readReply(t, resp)
 			if r.status == http.StatusOK && r.message["error"] == nil {
 				t.Errorf("it was served: %.1000v", r.message)
 			}

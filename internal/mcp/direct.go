@@ -103,8 +103,8 @@ func (s *Server) serveDirect(w http.ResponseWriter, r *http.Request, principal s
 	return true
 }
 
-// keepAlive writes white space, which may precede JSON, while a call runs: proxies and clients give up
-// a connection that is silent (MC-04). The returned function ends it.
+// keepAlive writes white space, which may precede JSON, while a call runs: proxies and clients give
+// up a connection that is silent (MC-04). The returned function ends it.
 func keepAlive(w http.ResponseWriter) (stop func()) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
