@@ -38,8 +38,8 @@ func findRex() string {
 	return dir
 }
 
-// rex is a client of SWE-ReX's server in the container. But for the part sessions it runs each command
-// without a shell session, which is the fastest that the server offers.
+// rex is a client of SWE-ReX's server in the container. But for the part sessions it runs each
+// command without a shell session, which is the fastest that the server offers.
 type rex struct {
 	client *http.Client
 	url    string
@@ -135,7 +135,8 @@ func (x *rex) post(ctx context.Context, path string, request map[string]any) ([]
 	return io.ReadAll(body)
 }
 
-func (x *rex) open(ctx context.Context, path string, request map[string]any) (io.ReadCloser, error) {
+func (x *rex) open(ctx context.Context, path string, request map[string]any,
+) (io.ReadCloser, error) {
 	text, err := json.Marshal(request)
 	if err != nil {
 		return nil, err

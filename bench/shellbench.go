@@ -32,8 +32,8 @@ var (
 const fillSession = `i=0; while [ $i -lt 100 ]; do i=$((i+1)); export "BENCH_$i=value $i"; done
 for i in 1 2 3 4 5 6 7 8 9 10; do eval "bench_$i() { echo $i; }"; done`
 
-// newShellMethods starts the sessions of the rows. Commands of one session run one after the other, so
-// each caller has a session of its own.
+// newShellMethods starts the sessions of the rows. Commands of one session run one after the
+// other, so each caller has a session of its own.
 func newShellMethods(ctx context.Context, b *testbed) ([]method, error) {
 	shell := func(session, text string) runner {
 		return b.daemon.counted(func(ctx context.Context, c *command) error {
@@ -112,8 +112,11 @@ func (h *httpClient) shell(ctx context.Context, workspace, session, text string,
 	if err != nil {
 		return err
 	}
-	if record.Error != nil || record.ExitCode == nil || len(record.Metadata.Warnings) > 0 {
-		return fmt.Errorf("call %s in session %q: %v, %v", record.ID, session, record.Error,
+	if record.Error != nil {
+		return fmt.Errorf("call %s in session %q: %w", record.ID, session, record.Error)
+	}
+	if record.ExitCode == nil || len(record.Metadata.Warnings) > 0 {
+		return fmt.Errorf("call %s in session %q: %s, %v", record.ID, session, record.Reason,
 			record.Metadata.Warnings)
 	}
 	return expect(c, *record.ExitCode, record.Stdout.Text)
