@@ -175,6 +175,7 @@ func TestMCPDirect_LeftToTheSDK(t *testing.T) {
 // A client that closes its request ends the call, and one that waits gets white space meanwhile
 // (MC-04).
 func TestMCPDirect_KeepAliveAndCancel(t *testing.T) {
+	t.Parallel() // it waits for most of its time
 	dir := newDir(t)
 	d := startDaemon(t, "host: {roots: ["+dir+"]}\n")
 	ctx, cancel := context.WithCancel(t.Context())

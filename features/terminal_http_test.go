@@ -206,9 +206,11 @@ func TestTerminalInUse(t *testing.T) {
 		}
 		const printing = `for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.5; echo $i; done; `
 		t.Run("output", func(t *testing.T) {
+			t.Parallel() // it waits for most of its time
 			wantEnd(t, begin(t, 0, printing).ends(), "exited", "")
 		})
 		t.Run("input", func(t *testing.T) {
+			t.Parallel() // it waits for most of its time
 			p := begin(t, 0, `stty -echo; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do read -r line; done`)
 			p.sees("ready")
 			every := time.NewTicker(500 * time.Millisecond)
@@ -220,9 +222,11 @@ func TestTerminalInUse(t *testing.T) {
 			wantEnd(t, p.ends(), "exited", "")
 		})
 		t.Run("no use", func(t *testing.T) {
+			t.Parallel() // it waits for most of its time
 			wantEnd(t, begin(t, 0, `echo once; sleep 600`).ends(), "timeout", "no input and no output for 3s")
 		})
 		t.Run("own timeout", func(t *testing.T) {
+			t.Parallel() // it waits for most of its time
 			wantEnd(t, begin(t, 1.5, printing).ends(), "timeout", "timed out after 1.5s")
 		})
 	}, "limits: {timeout: 3s, max_timeout: 5m}\n")
