@@ -100,7 +100,7 @@ func (s *shellState) restore(shell string, callEnv map[string]string) (map[strin
 	return env, b.String() + s.functions[shell]
 }
 
-var errNoState = errors.New("its shell was replaced or killed before it could save them")
+var errNoState = errors.New("its shell did not end by itself, or was replaced")
 
 // next returns the state after a command, of what its shell has saved. It fails if the state is
 // incomplete, or too large to be restored. refused are variables that must not be kept.
@@ -250,7 +250,11 @@ func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionC
 		Name: in.Session, New: s.isNew, Lost: s.lost, Ended: in.End && started,
 	}
 	if started {
-		s.update(report, outcome.SessionState, in.shell, callEnv, caps.RefusesVariable)
+		saved := outcome.SessionState
+		if outcome.Result.Reason != dray.ReasonExited {
+			saved = nil // some shells save it when they are ended, others do not
+		}
+		s.update(report, saved, in.shell, callEnv, caps.RefusesVariable)
 	}
 	report.Cwd = cmp.Or(s.state.cwd, call.WorkDir)
 	return withSession(outcome.Result, report), sessionError(err, in.Session, call.WorkDir)
