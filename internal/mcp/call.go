@@ -41,7 +41,7 @@ func split(arguments json.RawMessage, t *dray.Tool) (opts callOptions, input jso
 	err error,
 ) {
 	members := map[string]json.RawMessage{}
-	if len(arguments) > 0 {
+	if hasArguments(arguments) {
 		if err := strictjson.Decode(arguments, &members); err != nil {
 			return opts, nil, err
 		}
@@ -66,6 +66,11 @@ func split(arguments json.RawMessage, t *dray.Tool) (opts callOptions, input jso
 	}
 	input, err = strictjson.Encode(members)
 	return opts, input, err
+}
+
+// hasArguments reports whether there are arguments. Some clients send null for none.
+func hasArguments(arguments json.RawMessage) bool {
+	return len(arguments) > 0 && string(arguments) != "null"
 }
 
 // request returns the request of a tool call. The headers have the defaults of the client.
@@ -114,6 +119,9 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 		return failure(err), nil
 	}
 	request := opts.request(t.Name, input, req.Extra.Header)
+	if t.Workspace != "" && request.Workspace == "" && request.Container == "" {
+		request.Workspace = t.Workspace
+	}
 	if approvalID != "" {
 		setApprovalKey(request, approvalID)
 	}

@@ -3,10 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -28,7 +25,9 @@ const (
 type ownTool struct {
 	name, description, schema string
 	readOnly, destructive     bool
-	run                       func(*Server, context.Context, *sdk.CallToolRequest,
+	// builtin says that there is a built-in tool of this name, for callers that do not use MCP.
+	builtin bool
+	run     func(*Server, context.Context, *sdk.CallToolRequest,
 	) (*sdk.CallToolResult, error)
 }
 
@@ -36,7 +35,7 @@ const idSchema = `"id":{"type":"string","description":"The id of the call."}`
 
 var ownTools = []ownTool{
 	{
-		name: "read_output", readOnly: true, run: (*Server).readOutput,
+		name: "read_output", readOnly: true, builtin: true, run: (*Server).readOutput,
 		description: "Read the output that a call kept, from an offset in bytes. With wait_ms it first " +
 			"waits for the end of a call that still runs. The first line says how the call ended, or that " +
 			"it still runs.",
@@ -132,25 +131,13 @@ func (a *ownArguments) check() error {
 
 func decodeOwn(req *sdk.CallToolRequest) (ownArguments, error) {
 	args := ownArguments{Stream: "stdout", Limit: defaultRead}
-	if len(req.Params.Arguments) > 0 {
+	if hasArguments(req.Params.Arguments) {
 		if err := strictjson.Decode(req.Params.Arguments, &args); err != nil {
 			return args, err
 		}
 	}
 	err := args.check()
 	return args, err
-}
-
-// find returns a call in memory that the client may see, or nil and the record of another one.
-func (s *Server) find(ctx context.Context, req *sdk.CallToolRequest, id string,
-) (*call.Call, dray.Record, error) {
-	viewer := s.cfg.Access.Viewer(principalOf(req))
-	if c, ok := s.cfg.Calls.Find(id, viewer); ok {
-		rec := c.Record()
-		return c, rec, nil
-	}
-	rec, err := s.cfg.Record(ctx, viewer, id)
-	return nil, rec, err
 }
 
 // readOutput returns a part of a stream that a call kept.
@@ -160,7 +147,7 @@ func (s *Server) readOutput(ctx context.Context, req *sdk.CallToolRequest,
 	if err != nil {
 		return nil, err
 	}
-	c, rec, err := s.find(ctx, req, args.ID)
+	c, rec, err := s.cfg.Outputs.Find(ctx, principalOf(req), args.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -178,77 +165,14 @@ func (s *Server) readOutput(ctx context.Context, req *sdk.CallToolRequest,
 	if args.Stream == "stderr" {
 		stream = dray.Stderr
 	}
-	piece, size, err := s.read(c, rec, stream, args.Offset, args.Limit)
+	part, err := s.cfg.Outputs.Part(c, rec, stream, args.Offset, args.Limit)
 	if err != nil {
 		return nil, err
 	}
-	return outputPiece{
-		ID: rec.ID, Status: rec.Status, Reason: rec.Reason, ExitCode: rec.ExitCode, Stream: args.Stream,
-		Text: strings.ToValidUTF8(string(piece), "\uFFFD"), Offset: args.Offset,
-		Next: args.Offset + int64(len(piece)), Size: size,
-	}.result(), nil
+	return partResult(part), nil
 }
 
-// read returns at most limit bytes of a stream, and how many bytes there are.
-func (s *Server) read(c *call.Call, rec dray.Record, stream dray.Stream, offset, limit int64,
-) ([]byte, int64, error) {
-	f, err := s.cfg.Open(rec.ID, stream)
-	if errors.Is(err, fs.ErrNotExist) {
-		return readMemory(c, rec, stream, offset, limit)
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("open the captured output: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	size, err := f.Seek(0, io.SeekEnd)
-	if err == nil {
-		_, err = f.Seek(min(offset, size), io.SeekStart)
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read the captured output: %w", err)
-	}
-	piece, err := io.ReadAll(io.LimitReader(f, limit))
-	return piece, size, err
-}
-
-// readMemory reads a stream without a capture: short output, or that of a call that has just begun.
-func readMemory(c *call.Call, rec dray.Record, stream dray.Stream, offset, limit int64,
-) ([]byte, int64, error) {
-	var all []byte
-	var whole bool
-	if c != nil && rec.EndedAt == nil {
-		all, whole = c.Events().BufferedOutput(stream)
-	} else {
-		summary := rec.Stdout
-		if stream == dray.Stderr {
-			summary = rec.Stderr
-		}
-		all, whole = summary.Whole(true)
-	}
-	if !whole {
-		return nil, 0, dray.Errorf(dray.CodeNotFound, "the output of this call is no longer kept").
-			WithHint("see limits.captures_keep and limits.captures_disk; repeat the call")
-	}
-	size := int64(len(all))
-	from := min(offset, size)
-	return all[from:min(size, from+limit)], size, nil
-}
-
-// outputPiece is a part of a stream.
-type outputPiece struct {
-	ID       string      `json:"id"`
-	Status   dray.Status `json:"status"`
-	Reason   dray.Reason `json:"reason,omitempty"`
-	ExitCode *int        `json:"exit_code,omitempty"`
-	Stream   string      `json:"stream"`
-	Text     string      `json:"text"`
-	Offset   int64       `json:"offset"`
-	// Next is the offset of the byte after Text, Size the number of bytes so far.
-	Next int64 `json:"next_offset"`
-	Size int64 `json:"size"`
-}
-
-func (p outputPiece) result() *sdk.CallToolResult {
+func partResult(p call.OutputPart) *sdk.CallToolResult {
 	outcome := callResult{ExitCode: p.ExitCode, Reason: p.Reason, Status: p.Status}.outcome()
 	head := fmt.Sprintf("[%s · id %s · %s bytes %d to %d of %d]\n", outcome, p.ID, p.Stream, p.Offset,
 		p.Next, p.Size)
@@ -269,7 +193,7 @@ func (s *Server) findRunning(ctx context.Context, req *sdk.CallToolRequest,
 	if c, ok := s.cfg.Calls.Find(args.ID, principalOf(req)); ok {
 		return c, args, nil
 	}
-	if _, err := s.cfg.Record(ctx, principalOf(req), args.ID); err != nil {
+	if _, err := s.cfg.Outputs.Record(ctx, principalOf(req), args.ID); err != nil {
 		return nil, args, err
 	}
 	return nil, args, call.ErrCallEnded()

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -39,12 +38,10 @@ type Config struct {
 	// Current returns what requests get from the daemon's configuration.
 	Current func() Configured
 	Calls   *call.Registry
-	// Open opens the captured output of a call, as live events have it. It fails with fs.ErrNotExist
-	// for a stream that was never written or is no longer retained.
-	Open func(id string, stream dray.Stream) (io.ReadSeekCloser, error)
-	// Record returns the record of a call that a viewer may see. It fails with not_found.
-	Record func(ctx context.Context, viewer, id string) (dray.Record, error)
-	Access call.Access
+	Outputs *call.Outputs
+	Access  call.Access
+	// Nearest returns the workspace that contains a directory, or "".
+	Nearest func(ctx context.Context, dir string) string
 	// Approvals are what the users of clients decide about.
 	Approvals Approvals
 	// SessionKey signs the ids of sessions and the questions about approvals.
@@ -59,6 +56,8 @@ type Config struct {
 type Configured struct {
 	Intake *call.Intake
 	Tools  Tools
+	// ProjectTools returns the tools that a workspace declares and that may run. Nil has none.
+	ProjectTools func(ctx context.Context, workspace string) ([]*dray.Tool, error)
 	// View is the maximum size in bytes of each output stream in the result of a call.
 	View int
 	// Denies reports whether policy denies a principal every call of a tool, which is then not listed.
@@ -105,8 +104,9 @@ func New(cfg Config) *Server {
 	}
 	fixtureOptions(opts)
 	s.server = sdk.NewServer(s.implementation(), opts)
-	s.server.AddReceivingMiddleware(s.hideDenied)
+	s.server.AddReceivingMiddleware(s.serveProjectTools, s.hideDenied)
 	s.addOwnTools()
+	s.addProjectTool()
 	s.addTasks(addFixtures(s.server, callTasks{s}))
 	get := func(r *http.Request) *sdk.Server {
 		s.updateTools(r.Context())

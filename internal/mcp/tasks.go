@@ -227,7 +227,7 @@ func (s callTasks) findTask(ctx context.Context, principal, id string,
 		}
 		return rec, c, nil
 	}
-	rec, err = s.cfg.Record(ctx, principal, id)
+	rec, err = s.cfg.Outputs.Record(ctx, principal, id)
 	return rec, nil, err
 }
 

@@ -67,7 +67,10 @@ func (s *Server) hideDenied(next sdk.MethodHandler) sdk.MethodHandler {
 
 // warnHidden logs once that a tool cannot be called over MCP. s.mu is held.
 func (s *Server) warnHidden(name string) {
-	if !s.hidden[name] {
+	builtin := slices.ContainsFunc(ownTools, func(t ownTool) bool {
+		return t.name == name && t.builtin
+	})
+	if !builtin && !s.hidden[name] {
 		s.hidden[name] = true
 		s.cfg.Log.Warn("tool hidden over MCP: MCP has a tool of this name; rename yours", "tool", name)
 	}

@@ -37,6 +37,7 @@ func (r *Registry) builtins() ([]*definition, error) {
 		fileTool(r, "grep", grepFiles, checkGrepInput),
 		stat,
 		r.sync,
+		r.outputTool(),
 	}
 	if !r.Python.Disabled {
 		all = append(all, r.pythonTool())
@@ -52,17 +53,18 @@ func (r *Registry) builtins() ([]*definition, error) {
 
 // builtinCapabilities are the effects of the built-in tools.
 var builtinCapabilities = map[string]dray.ToolCapabilities{
-	"exec":       {Network: true, Unsafe: true},
-	"shell":      {Network: true, Unsafe: true},
-	"read_file":  {ReadOnly: true},
-	"list_dir":   {ReadOnly: true},
-	"glob":       {ReadOnly: true},
-	"grep":       {ReadOnly: true},
-	"stat":       {ReadOnly: true},
-	"write_file": {Writes: []string{"**"}},
-	"edit_file":  {Writes: []string{"**"}},
-	"sync":       {Writes: []string{"**"}},
-	"python":     {Network: true, Unsafe: true},
+	"exec":        {Network: true, Unsafe: true},
+	"shell":       {Network: true, Unsafe: true},
+	"read_file":   {ReadOnly: true},
+	"list_dir":    {ReadOnly: true},
+	"glob":        {ReadOnly: true},
+	"grep":        {ReadOnly: true},
+	"stat":        {ReadOnly: true},
+	"read_output": {ReadOnly: true},
+	"write_file":  {Writes: []string{"**"}},
+	"edit_file":   {Writes: []string{"**"}},
+	"sync":        {Writes: []string{"**"}},
+	"python":      {Network: true, Unsafe: true},
 }
 
 // describe sets the description and the schemas of a built-in tool from its embedded file.

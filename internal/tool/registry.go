@@ -33,6 +33,10 @@ type Options struct {
 	Python      PythonOptions
 	// ShellSessions are the sessions of shell and exec. Nil refuses calls that name one.
 	ShellSessions *ShellSessions
+	// ReadOutput returns a part of the output that a call kept, for the tool read_output. It fails
+	// with not_found for a call that the principal may not see.
+	ReadOutput func(ctx context.Context, principal, id string, stream dray.Stream,
+		offset, limit int64) (any, error)
 }
 
 // Registry holds the tools. It is safe for concurrent use after the last AddCommand.

@@ -90,8 +90,9 @@ func TestDescriptions(t *testing.T) {
 			described(t, d.Name+" output", d.OutputSchema)
 		}
 	}
-	if got := strings.Join(names,
-		" "); got != "edit_file exec glob grep lint list_dir python read_file shell stat sync write_file" {
+	const want = "edit_file exec glob grep lint list_dir python read_file read_output shell stat sync " +
+		"write_file"
+	if got := strings.Join(names, " "); got != want {
 		t.Errorf("the tools are %s", got)
 	}
 }

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Step mcp: the conformance suite and the TypeScript SDK of MCP, and a Node.js that they run on. Versions and checksums are pinned in
-# scripts/mcp/package-lock.json.
+# Step mcp: the conformance suite, the inspector and the TypeScript SDK of MCP, and a Node.js that they run on. Versions and checksums are
+# pinned in scripts/mcp/package-lock.json.
 
 mcp_path=$tools/mcp
 
@@ -13,7 +13,12 @@ setup_mcp() {
 		install_mcp
 		stamp mcp "$recipe"
 	fi
-	step_result="conformance $(sed -n 's/.*"@modelcontextprotocol\/conformance": "\(.*\)".*/\1/p' "$root/scripts/mcp/package.json")"
+	step_result="conformance $(mcp_version conformance), inspector $(mcp_version inspector)"
+}
+
+# mcp_version NAME prints the pinned version of a package of the protocol's maintainers.
+mcp_version() {
+	sed -n "s/.*\"@modelcontextprotocol\/$1\": \"\(.*\)\".*/\1/p" "$root/scripts/mcp/package.json"
 }
 
 install_mcp() {

@@ -148,10 +148,11 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 			g := d.current.Load()
 			return mcp.Configured{
 				Intake: g.Intake, Tools: g.tools, View: int(g.cfg.MCP.View), Denies: g.Denies,
+				ProjectTools: g.activeProjectTools,
 			}
 		},
-		Calls: d.calls, Open: d.captures.OpenAuto, Record: d.audit.Get, Access: d.access,
-		Approvals:  d.approvals,
+		Calls: d.calls, Outputs: d.outputs(), Access: d.access, Approvals: d.approvals,
+		Nearest:    nearestWorkspace,
 		SessionKey: requestKey, MaxBody: cfg.Server.MaxBody, Version: thisBuild().Version,
 		Log: slog.New(slog.NewTextHandler(&zapio.Writer{Log: log.Named("mcp"), Level: zap.WarnLevel},
 			&slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -306,8 +307,27 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 		SyncTimeout: cfg.Sandbox.Timeout + syncTimeoutMargin,
 		Python:      d.pythonOptions(cfg),
 
-		ShellSessions: d.shells,
+		ShellSessions: d.shells, ReadOutput: d.readOutput,
 	}
+}
+
+// outputs reads what calls kept.
+func (d *daemon) outputs() *call.Outputs {
+	return &call.Outputs{
+		Calls: d.calls, Open: d.captures.OpenAuto, Record: d.audit.Get, Access: d.access,
+	}
+}
+
+// readOutput returns a part of what a call kept that a principal may see.
+func (d *daemon) readOutput(ctx context.Context, principal, id string, stream dray.Stream,
+	offset, limit int64,
+) (any, error) {
+	from := d.outputs()
+	c, rec, err := from.Find(ctx, principal, id)
+	if err != nil {
+		return nil, err
+	}
+	return from.Part(c, rec, stream, offset, limit)
 }
 
 // newExecutor returns the layers of a call, the outermost first: admission, budget, audit log,

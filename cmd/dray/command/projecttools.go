@@ -129,3 +129,12 @@ func (p *projectTools) list(ctx context.Context, folder string) (api.Tools, erro
 	}
 	return tools, err
 }
+
+// activeProjectTools returns the tools that a workspace declares and that may run.
+func (g *generation) activeProjectTools(ctx context.Context, folder string) ([]*dray.Tool, error) {
+	tools, err := g.projectTools.in(ctx, folder)
+	if tools == nil || err != nil {
+		return nil, err
+	}
+	return tools.Active(ctx), nil
+}

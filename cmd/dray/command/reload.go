@@ -68,6 +68,7 @@ type generation struct {
 	// chain runs calls, nested those of code in a Python session.
 	chain, nested dray.Executor
 	tools         *tool.Registry
+	projectTools  *projectTools
 	policies      *policy.Engine
 }
 
@@ -103,6 +104,7 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 	return &generation{
 		cfg: cfg, loadedAt: time.Now(), chain: d.newExecutor(cfg, policies),
 		nested: d.newNestedExecutor(cfg, policies), tools: tools, policies: policies,
+		projectTools: declared,
 		Configured: api.Configured{
 			Intake: intake, Tools: tools, ProjectTools: declared.list, ConfigDigest: configDigest(cfg),
 			Denies: policyDenies(policies),
