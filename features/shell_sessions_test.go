@@ -20,14 +20,15 @@ import (
 var shellSessionsPage = soakreport.Page{
 	File: "shell-sessions.md", Title: "Sessions of shells side by side",
 	Text: `Each session gets commands at random: cd, export, unset, a function, an exit code, a subshell, a
-background job, a shell that is killed or replaced, and a timeout. Each command begins by printing
-the directory, the variables and the function that the one before has left, which the test compares
-with a model. All sessions of all rows run at once. While they do, the engine restarts the containers
-with SIGKILL: a call that this ends may fail, and changes nothing of its session's state then.
-*Lost* counts the commands whose changes could not be kept and whose result says so, *interrupted*
-the calls that failed because of a restart. *Wrong* counts commands with another directory,
-variable, function or exit code than the model's, or with a loss that was not reported or not due. *Left*
-counts processes and result directories after the last call, as the engine and the kernel list them.`,
+background job, a shell that is killed or replaced, and a timeout. Each command begins by
+printing the directory, the variables and the function that the one before has left, which the
+test compares with a model. All sessions of all rows run at once. While they do, the engine
+restarts the containers with SIGKILL: a call that this ends may fail, and changes nothing of its
+session's state then. *Lost* counts the commands whose changes could not be kept and whose
+result says so, *interrupted* the calls that failed because of a restart. *Wrong* counts
+commands with another directory, variable, function or exit code than the model's, or with a
+loss that was not reported or not due. *Left* counts processes and result directories after the
+last call, as the engine and the kernel list them.`,
 	Target: "nothing is wrong, nothing is left",
 	Columns: []string{
 		"environment", "shell", "sessions", "commands", "restarts", "lost", "interrupted", "wrong", "left",
