@@ -76,6 +76,8 @@ type Config struct {
 	Ready func(context.Context) error
 	// Warnings returns why it soon will not, for /healthz; nil has none.
 	Warnings func(context.Context) []*dray.Error
+	// AwaitTools blocks while tools are being found out, for a short time. Nil does not.
+	AwaitTools func(ctx context.Context)
 	// TCP decides which requests are served over TCP: without tokens none.
 	TCP TCPAccess
 	// Access decides whose calls and workspaces a principal may see.

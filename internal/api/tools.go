@@ -87,6 +87,9 @@ func (h *tools) list(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	if wait := h.server.cfg.AwaitTools; wait != nil {
+		wait(r.Context())
+	}
 	configured := h.server.current.Load()
 	all := toolsReply{Items: []toolReply{}}
 	hidden := func(t *dray.Tool) bool { return configured.isHidden(principal(r), t) }

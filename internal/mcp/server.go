@@ -42,6 +42,8 @@ type Config struct {
 	Access  call.Access
 	// Nearest returns the workspace that contains a directory, or "".
 	Nearest func(ctx context.Context, dir string) string
+	// AwaitTools blocks while tools are being found out, for a short time.
+	AwaitTools func(ctx context.Context)
 	// Approvals are what the users of clients decide about.
 	Approvals Approvals
 	// SessionKey signs the ids of sessions and the questions about approvals.
@@ -104,7 +106,7 @@ func New(cfg Config) *Server {
 	}
 	fixtureOptions(opts)
 	s.server = sdk.NewServer(s.implementation(), opts)
-	s.server.AddReceivingMiddleware(s.serveProjectTools, s.hideDenied)
+	s.server.AddReceivingMiddleware(s.awaitTools, s.serveProjectTools, s.hideDenied)
 	s.addOwnTools()
 	s.addProjectTool()
 	s.addTasks(addFixtures(s.server, callTasks{s}))

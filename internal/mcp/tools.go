@@ -41,6 +41,19 @@ func (s *Server) updateTools(ctx context.Context) {
 	}
 }
 
+// awaitTools returns a handler that waits for tools which are being found out before it lists them,
+// or calls one that is unknown.
+func (s *Server) awaitTools(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		r, ok := req.(*sdk.CallToolRequest)
+		if method == "tools/list" || ok && !s.isListed(r.Params.Name) {
+			s.cfg.AwaitTools(ctx)
+			s.updateTools(ctx)
+		}
+		return next(ctx, method, req)
+	}
+}
+
 // hideDenied omits the tools from a list whose calls policy denies the principal (SE-04).
 func (s *Server) hideDenied(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Step mcp: the conformance suite, the inspector and the TypeScript SDK of MCP, and a Node.js that they run on. Versions and checksums are
+# Step mcp: the conformance suite, the inspector, the TypeScript SDK and two servers of MCP, and a Node.js that they run on. Versions and checksums are
 # pinned in scripts/mcp/package-lock.json.
 
 mcp_path=$tools/mcp

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Step mcpclients: clients of MCP that the tests run, in Python environments of their own. LangChain's adapter needs
+# Step mcpclients: clients and a server of MCP that the tests run, in Python environments of their own. LangChain's adapter needs
 # another version of the SDK than the other two. Versions and checksums are pinned in
 # scripts/requirements-mcpclients.txt and scripts/requirements-langchain.txt. The TypeScript client is in step mcp.
 
@@ -17,7 +17,7 @@ setup_mcpclients() {
 		install_mcpclients langchain langchain
 		stamp mcpclients "$recipe"
 	fi
-	step_result="$(grep -ohE '^(mcp|openai-agents|langchain-mcp-adapters)==[^ ]*' "$root/scripts/requirements-mcpclients.txt" \
+	step_result="$(grep -ohE '^(mcp|mcp-server-git|openai-agents|langchain-mcp-adapters)==[^ ]*' "$root/scripts/requirements-mcpclients.txt" \
 		"$root/scripts/requirements-langchain.txt" | paste -sd ' ')"
 }
 

@@ -152,7 +152,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 			}
 		},
 		Calls: d.calls, Outputs: d.outputs(), Access: d.access, Approvals: d.approvals,
-		Nearest:    nearestWorkspace,
+		Nearest: nearestWorkspace, AwaitTools: d.upstreams.await,
 		SessionKey: requestKey, MaxBody: cfg.Server.MaxBody, Version: thisBuild().Version,
 		Log: slog.New(slog.NewTextHandler(&zapio.Writer{Log: log.Named("mcp"), Level: zap.WarnLevel},
 			&slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -160,7 +160,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
 		Configured: first.Configured,
 		Calls:      d.calls, Audit: d.audit, Prover: d.audit, Workspaces: d.workspaces,
-		Captures: d.captures, Daemon: d, Approvals: d.approvals,
+		Captures: d.captures, Daemon: d, Approvals: d.approvals, AwaitTools: d.upstreams.await,
 		Record: d.audit.RecordEvent, Rejected: d.audit.CountRejection, Log: log,
 		Access: d.access, TCP: tcp, MaxBody: cfg.Server.MaxBody, BodyDir: string(cfg.State),
 		Ready: d.audit.Ready, Warnings: d.audit.Warnings, MCP: d.mcp,

@@ -23,6 +23,8 @@ const (
 	mcpStartTimeout = 30 * time.Second
 	// mcpRetryDelay is the delay after the second failure in a row.
 	mcpRetryDelay = time.Second
+	// mcpListWait bounds how long a list of tools waits for the first starts.
+	mcpListWait = 5 * time.Second
 	// mcpSeparator is between the names of a server and of its tool.
 	mcpSeparator = "__"
 )
@@ -36,6 +38,7 @@ type upstreams struct {
 	log     *zap.Logger
 	stop    context.CancelFunc
 	group   sync.WaitGroup // of the starts in the background
+	started chan struct{}  // closed when these have listed their tools or failed
 
 	mu sync.Mutex // guards the tools of all servers and the file
 }
@@ -55,7 +58,7 @@ type upstreamServer struct {
 func (d *daemon) openUpstreams(cfg *config.Config) *upstreams {
 	u := &upstreams{
 		servers: map[string]*upstreamServer{}, path: cfg.State.MCPTools(), log: d.log,
-		stop: func() {},
+		stop: func() {}, started: make(chan struct{}),
 	}
 	if len(cfg.MCP.Servers) == 0 {
 		return u
@@ -105,15 +108,36 @@ func (d *daemon) mcpContainer(c config.MCPServer) func(context.Context) (dray.En
 func (d *daemon) startUpstreams(ctx context.Context) {
 	u := d.upstreams
 	ctx, u.stop = context.WithCancel(context.WithoutCancel(ctx))
+	var starts sync.WaitGroup
 	for _, s := range u.servers {
 		if s.cfg.Environment != config.EnvironmentHost {
 			continue
 		}
-		u.group.Go(func() {
+		starts.Go(func() {
 			if err := d.listUpstream(ctx, s); err != nil && ctx.Err() == nil {
 				u.log.Warn("MCP server failed", zap.String("server", s.name), zap.Error(err))
 			}
 		})
+	}
+	u.group.Go(func() {
+		starts.Wait()
+		close(u.started)
+	})
+}
+
+// await waits for the first starts of the servers on the host, so that the first list of a client
+// has their tools. Many clients list only once.
+func (u *upstreams) await(ctx context.Context) {
+	select {
+	case <-u.started:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, mcpListWait)
+	defer cancel()
+	select {
+	case <-u.started:
+	case <-ctx.Done():
 	}
 }
 
@@ -246,8 +270,7 @@ func (d *daemon) callUpstream(ctx context.Context, s *upstreamServer, name strin
 			d.log.Warn("tools of an MCP server not read", zap.String("server", s.name), zap.Error(err))
 		}
 	}
-	reply, err := upstream.NewReply(res)
-	return tool.UpstreamReply(reply), err
+	return tool.UpstreamReply(upstream.NewReply(res)), nil
 }
 
 // write writes the file. mu must be held.

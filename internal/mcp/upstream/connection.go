@@ -90,9 +90,9 @@ func (c *connection) initialize(ctx context.Context) error {
 	client := sdk.NewClient(&sdk.Implementation{Name: "dray", Version: c.cfg.Version},
 		&sdk.ClientOptions{Capabilities: &sdk.ClientCapabilities{}})
 	var err error
-	c.session, err = client.Connect(ctx, &sdk.IOTransport{
+	c.session, err = client.Connect(ctx, exactTransport{&sdk.IOTransport{
 		Reader: c.stdout, Writer: c.proc.Stdin(), MaxLineLength: maxFrame,
-	}, nil)
+	}}, nil)
 	if err != nil {
 		return c.explain(err)
 	}

@@ -14,25 +14,24 @@ import (
 type Reply struct {
 	// Text has the texts, and a line for each other content.
 	Text string
-	// Output is the structured content if it is an object, else nil. Numbers beyond 2^53 are rounded.
+	// Output is the structured content if it is an object, else nil.
 	Output json.RawMessage
 	// Failed says that the tool reported a failure.
 	Failed bool
 }
 
 // NewReply returns the reply of a result.
-func NewReply(res *sdk.CallToolResult) (Reply, error) {
+func NewReply(res *sdk.CallToolResult) Reply {
 	texts := make([]string, 0, len(res.Content))
 	for _, content := range res.Content {
 		texts = append(texts, contentText(content))
 	}
 	reply := Reply{Text: strings.Join(texts, "\n"), Failed: res.IsError}
-	if _, ok := res.StructuredContent.(map[string]any); !ok {
-		return reply, nil
+	exact, _ := res.Meta[exactKey].(string)
+	if _, ok := res.StructuredContent.(map[string]any); ok {
+		reply.Output = json.RawMessage(exact)
 	}
-	var err error
-	reply.Output, err = json.Marshal(res.StructuredContent)
-	return reply, err
+	return reply
 }
 
 func contentText(content sdk.Content) string {

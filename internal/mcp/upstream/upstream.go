@@ -26,8 +26,8 @@ const (
 	// starts of calls.
 	maxFrame, maxBytes = 16 << 20, 64 << 20
 	// maxTools is the maximum number of tools of a server, maxPages that of the pages of their list,
-	// maxSchema the maximum size in bytes of one schema, maxResult that of one result.
-	maxTools, maxPages, maxSchema, maxResult = 500, 100, 256 << 10, 16 << 20
+	// maxSchema the maximum size in bytes of one schema.
+	maxTools, maxPages, maxSchema = 500, 100, 256 << 10
 	// maxDelay bounds the delay between two starts of a server that keeps failing.
 	maxDelay = 30 * time.Second
 )
@@ -87,8 +87,8 @@ func (s *Server) Tools(ctx context.Context) ([]Tool, error) {
 }
 
 // Call calls a tool and blocks until it has ended. It fails with busy above MaxCalls, with
-// agent_lost if the server ends first, with helper_missing if it cannot be started, with
-// limit_exceeded for a result that is too large, and with the cause of ctx.
+// agent_lost if the server ends first, with helper_missing if it cannot be started, and with the
+// cause of ctx.
 func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage,
 ) (*sdk.CallToolResult, error) {
 	select {
@@ -119,15 +119,7 @@ func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessag
 	s.mu.Lock()
 	s.failures, s.last = 0, nil
 	s.mu.Unlock()
-	return res, checkSize(s.cfg.Name, res)
-}
-
-func checkSize(name string, res *sdk.CallToolResult) error {
-	if text, err := json.Marshal(res); err != nil || len(text) > maxResult {
-		return dray.Errorf(dray.CodeLimitExceeded, "the result of MCP server %s exceeds %d bytes", name,
-			maxResult).WithHint("ask for less, for instance for a part of a file")
-	}
-	return nil
+	return res, nil
 }
 
 // checkAlive stops a server that does not answer within the grace after a call was cancelled.

@@ -132,6 +132,18 @@ func TestHostileServerFailsOnlyItsOwnCalls(t *testing.T) {
 	}
 }
 
+// TestNumbersAreExact has a server return an integer beyond 2^53, and a _meta that lies about it.
+func TestNumbersAreExact(t *testing.T) {
+	res, err := newServer(t, "large-number").call(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"n":9007199254740993,"f":1.10}`
+	if got := string(upstream.NewReply(res).Output); got != want {
+		t.Errorf("the output is %s", got)
+	}
+}
+
 // TestCancelledCallOfHungServer cancels a call that the server never ends, or answers with the id
 // of another call. A server that does not answer any more is stopped.
 func TestCancelledCallOfHungServer(t *testing.T) {
@@ -153,8 +165,8 @@ func TestCancelledCallOfHungServer(t *testing.T) {
 	}
 }
 
-// TestServerThatCannotStart is refused, with its stderr as a hint, and not started again and again
-// .
+// TestServerThatCannotStart is refused, with its stderr as a hint, and not started again and
+// again.
 func TestServerThatCannotStart(t *testing.T) {
 	for mode, says := range map[string]string{"crash-start": "code 3", "many-tools": "500 tools"} {
 		t.Run(mode, func(t *testing.T) {
@@ -191,8 +203,8 @@ func TestHungStartIsCancelled(t *testing.T) {
 	}
 }
 
-// TestCloseEndsDescendants closes a server that ignores the end of its stdin, and one with a child
-// .
+// TestCloseEndsDescendants closes a server that ignores the end of its stdin, and one with a
+// child.
 func TestCloseEndsDescendants(t *testing.T) {
 	for _, mode := range []string{"ignore-eof", "children"} {
 		t.Run(mode, func(t *testing.T) {

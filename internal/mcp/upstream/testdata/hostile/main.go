@@ -90,6 +90,9 @@ func call(mode string, id json.RawMessage) {
 		reply(json.RawMessage(`999999`), `{"content":[]}`)
 	case "hang":
 		hang()
+	case "large-number":
+		reply(id, `{"content":[],"_meta":{"dray/structuredContent":"{}","x":1},`+
+			`"structuredContent":{"n":9007199254740993,"f":1.10}}`)
 	case "children":
 		_ = exec.Command("sleep", "86399").Start()
 		reply(id, `{"content":[]}`)
