@@ -153,6 +153,8 @@ func (d *doctor) checkAll(ctx context.Context) {
 	d.checkPyodide(ctx)
 	d.checkCgroups()
 	d.checkRoots()
+	d.checkPolicies()
+	d.checkServers()
 }
 
 func (d *doctor) checkConfig() {

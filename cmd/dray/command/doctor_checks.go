@@ -1,21 +1,26 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/executor/agentbin"
 	"github.com/dray-dev/dray/executor/docker"
 	"github.com/dray-dev/dray/executor/host"
 	"github.com/dray-dev/dray/executor/process"
 	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 func (d *doctor) checkDisks(context.Context) {
@@ -262,4 +267,62 @@ func (d *doctor) checkRoots() {
 			d.ok("host.roots", "%s", root)
 		}
 	}
+}
+
+// checkPolicies names the policies in force. Mistakes in them are reported with the configuration.
+func (d *doctor) checkPolicies() {
+	files := d.cfg.Policy.Files
+	switch {
+	case len(checkPolicies(d.cfg)) > 0:
+	case len(files) == 0:
+		d.ok("policy", "none: calls are allowed, but tools with human_approval_required need an approval")
+	default:
+		d.ok("policy", "%s", strings.Join(files, ", "))
+	}
+}
+
+// checkServers checks the programs of MCP servers, without starting them.
+func (d *doctor) checkServers() {
+	const check = "mcp.servers"
+	for _, name := range slices.Sorted(maps.Keys(d.cfg.MCP.Servers)) {
+		s, fix := d.cfg.MCP.Servers[name], "correct mcp.servers."+name
+		if info, err := os.Stat(s.Workspace); err != nil || !info.IsDir() {
+			d.fail(check, fmt.Errorf("%s: its workspace %s is not a directory", name, s.Workspace),
+				fix+".workspace")
+			continue
+		}
+		if s.Environment != config.EnvironmentHost {
+			d.ok(check, "%s: its first call starts it in the devcontainer of %s", name, s.Workspace)
+			continue
+		}
+		program, err := lookHost(s.Argv[0], s.Workspace, cmp.Or(s.Env["PATH"], process.DefaultPath))
+		switch inRoot := slices.ContainsFunc(d.cfg.Host.Roots, func(root string) bool {
+			return lexical.Contains(root, s.Workspace)
+		}); {
+		case !inRoot:
+			d.fail(check, fmt.Errorf("%s: its workspace %s is outside host.roots", name, s.Workspace),
+				"add the workspace to host.roots, or set environment: container")
+		case err != nil:
+			d.fail(check, fmt.Errorf("%s: %w", name, err),
+				fix+".argv: name the program by its absolute path, or install it")
+		default:
+			d.ok(check, "%s: %s on the host", name, program)
+		}
+	}
+}
+
+// lookHost returns the program that a tool on the host starts for a name.
+func lookHost(name, dir, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return exec.LookPath(name)
+	}
+	for _, folder := range filepath.SplitList(path) {
+		if found, err := exec.LookPath(filepath.Join(folder, name)); err == nil {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("%s is in no directory of PATH=%s", name, path)
 }

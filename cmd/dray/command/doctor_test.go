@@ -81,6 +81,15 @@ func examine(t *testing.T) (code int, found []finding) {
 }
 
 // Each thing that is broken is found, with a fix, and only errors change the exit code (OP-02).
+// serverConfig writes a configuration with an MCP server on the host.
+func serverConfig(t *testing.T, file func(*testing.T, string, string) string, root, program,
+	workspace string,
+) string {
+	t.Helper()
+	return file(t, "c.yaml", "host: {roots: ["+root+"]}\nmcp: {servers: {s: {argv: ["+program+
+		"], workspace: "+workspace+", environment: host}}}\n")
+}
+
 func TestDoctor(t *testing.T) {
 	file := func(t *testing.T, name, text string) string {
 		t.Helper()
@@ -102,6 +111,19 @@ func TestDoctor(t *testing.T) {
 		"schema of a tool": {func(t *testing.T, _ string) {
 			t.Setenv("DRAY_CONFIG", file(t, "c.yaml", "tools: [{name: a, argv: [b], input_schema: {type: 5}}]\n"))
 		}, [3]string{checkError, "configuration", "input_schema"}},
+		"policy": {func(t *testing.T, _ string) {
+			policy := file(t, "p.cedar", "permit (principal, action, resource) if { true };")
+			t.Setenv("DRAY_CONFIG", file(t, "c.yaml", "policy: {files: ["+policy+"]}\n"))
+		}, [3]string{checkError, "configuration", "p.cedar"}},
+		"MCP server without its program": {func(t *testing.T, state string) {
+			t.Setenv("DRAY_CONFIG", serverConfig(t, file, state, "no-such-program", state))
+		}, [3]string{checkError, "mcp.servers", "no-such-program is in no directory of PATH="}},
+		"MCP server outside the roots": {func(t *testing.T, state string) {
+			t.Setenv("DRAY_CONFIG", serverConfig(t, file, t.TempDir(), "sleep", state))
+		}, [3]string{checkError, "mcp.servers", "add the workspace to host.roots"}},
+		"MCP server without a workspace": {func(t *testing.T, state string) {
+			t.Setenv("DRAY_CONFIG", serverConfig(t, file, state, "sleep", state+"/none"))
+		}, [3]string{checkError, "mcp.servers", "mcp.servers.s.workspace"}},
 		"rights of the state directory": {func(t *testing.T, state string) {
 			if err := os.Chmod(state, 0o755); err != nil {
 				t.Fatal(err)
