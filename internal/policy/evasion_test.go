@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/dray-dev/dray"
@@ -90,6 +91,22 @@ func TestEvasions(t *testing.T) {
 		"enable -f x y", "hash -p /bin/rm ls; ls x", "mapfile -C rm -c1 a", "rg --pre rm x", "fd -x rm",
 		"sort --compress-program=rm x", "split --filter=rm x", "~/x", "echo &>f rm x", "if", "'", "$(",
 		"echo x > /etc/passwd", "echo x >$F", "cat x &> /etc/x", "[ 1 ] && rm x", "[[ 1 ]] && rm x",
+		// evasions through builtins, options and programs that dray does not know
+		"trap -- 'rm x' EXIT", "jobs -x rm x", "printf -v PATH .; ls", "read -r BASH_ENV", "for PATH in .; do ls; done",
+		"getopts a PATH", "let PATH=1", "unset PATH", ": ${PATH:=x}", "command export PATH=.", "builtin export PATH=.",
+		"set -k; ls PATH=.", "set -o keyword; ls PATH=.", "bash -kc 'ls PATH=.'", "shopt -so keyword",
+		"let 'a[$(rm x)]=1'", "x='a[$(rm x)]'; echo $((x))", "echo $((x)); x=$1", "echo $(( $1 ))", "read x; echo $((x))",
+		"[ -v 'a[$(rm x)]' ]", "test -v 'a[$(rm x)]'", "a=-v; [ $a \"$b\" ]", "unset 'a[$(rm x)]'", "read 'a[$(rm x)]' <y",
+		"printf -v 'a[$(rm x)]' x", "wait -p 'a[$(rm x)]'", "getopts a 'a[$(rm x)]'", "echo ${x@P}", "echo ${!x}",
+		"cat <<E | sh\nrm x\nE", ". /dev/stdin <<E\nrm x\nE", "rm$IFS'x'", "rm${IFS}x", "r$@m x", "r``m x",
+		"ls \r# ; rm x", "ls\rrm x", "гm x", "r\u200bm x", "ls\u00a0rm", "tar xIf rm a", "tar -xFf rm a", "tar --to-c rm -xf a",
+		"sort --comp rm x", "curl -sKx", "git x", "git -p log", "git log --ext-diff", "git log --format=%G?", "git hook run x",
+		"git --git-dir=/tmp/e status", "git clea -fdx", "setpriv rm x", "run0 rm x", "x86_64 rm x", "ld.so /bin/rm x",
+		"choom -n 1 -- rm x", "prlimit --nofile=10 rm x", "chronic rm x", "tini -- rm x", "gosu root rm x", "ssh-agent rm x",
+		"micropython x", "uv run x", "poetry run rm", "julia -e x", "dotnet run", "gsed '1e rm x'", "bfs . -exec rm {} ;",
+		"fzf --preview 'rm x'", "hg --config alias.x='!rm' x", "rvim -c x", "sudoedit x", "emulate sh -c 'rm x'",
+		"f() { ls; }; f", "mytool x", "cd /etc; echo x > passwd", "env -C /etc sh -c 'echo x >y'",
+		"find . -fprint /etc/x", "find . -fprintf /etc/x a",
 		"gdb -ex x", "docker run x", "env - rm x", "env - -u A rm x", "env --chdir=/ rm x", "command -p rm x",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect == policy.Allow {
@@ -105,7 +122,9 @@ func TestPlainCommandsAreAllowed(t *testing.T) {
 		"ls", "ls -la *.go", "cat a b | grep x", "echo 'rm x'", "go build ./...", "cd x && ls", "echo x >y",
 		"ls 2>&1 >/dev/null", "timeout 5 ls", "env A=1 ls", "xargs -n 1 ls <x", "sh -c 'ls; cat x'",
 		"find . -name '*.go' -exec grep x {} +", "[ -f x ] && cat x", "for i in a b; do echo $i; done",
-		"git status", "git -h",
+		"git status", "git -h", "i=1; i=$((i+1)); echo $((i * 2))", "[ $# -eq 0 ]", "[ -n \"$X\" ]",
+		"read line && echo $line", "export A=1; ls", "printf '%s\\n' $X", "set -eu; ls", "unset A", "trap - EXIT",
+		"git log --oneline -5", "tar -xzf a.tgz", "curl -sSL x", "jobs -l", "wait", "test -f x",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect != policy.Allow {
 			t.Errorf("%q: %+v %+v", command, d, policy.FactsOf(t.Context(), shell(t, command)).OpaqueReasons)
@@ -158,4 +177,49 @@ func FuzzShell(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, command string) { policy.FactsOf(t.Context(), shell(t, command)) })
+}
+
+// A command that costs much to analyse makes the call opaque (SE-04).
+func TestBombs(t *testing.T) {
+	e := newEngine(t, noRemove)
+	for name, command := range map[string]string{
+		"nested eval":   strings.Repeat(strings.Repeat("eval ", 16)+"x;", 700),
+		"parentheses":   strings.Repeat("(", 60000),
+		"substitutions": strings.Repeat("$(", 30000),
+		"backquotes":    strings.Repeat("`", 60000),
+		"braces":        "echo " + strings.Repeat("{a,b}", 10000),
+		"sequence":      "echo {1..999999999}",
+		"heredocs":      strings.Repeat("cat <<E;", 8000),
+		"arithmetic":    "echo $((" + strings.Repeat("(", 30000),
+		"expansions":    strings.Repeat("${a:-", 10000),
+		"programs":      strings.Repeat("a$RANDOM;", 7000),
+		"long":          "ls " + strings.Repeat("x", 70<<10),
+	} {
+		if d := e.Decide(t.Context(), shell(t, command)); d.Effect == policy.Allow && name != "braces" &&
+			name != "sequence" {
+			t.Errorf("%s is allowed", name)
+		}
+	}
+}
+
+// Members whose names differ in letter case are not those that the tool reads (SE-05).
+func TestMembersOfOtherCase(t *testing.T) {
+	call := shell(t, "")
+	call.Invocation.Input = json.RawMessage(`{"command": "rm x", "COMMAND": "ls"}`)
+	if d := newEngine(t, noRemove).Decide(t.Context(), call); d.Effect != policy.Deny {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Paths at any depth of an input are facts, and so are those in lists and URIs (SE-04).
+func TestNestedPaths(t *testing.T) {
+	call := callOf(t, "write", nil)
+	call.Tool.InputSchema = json.RawMessage(`{"properties": {"o": {"properties": {
+		"p": {"format": "path"}, "l": {"format": "path-list"}, "u": {"format": "file-uri"}}}}}`)
+	for _, o := range []string{`"p": "/etc/x"`, `"l": "a:/etc/x"`, `"u": "file:///etc/x"`, `"p": "../x"`} {
+		call.Invocation.Input = json.RawMessage(`{"o": {` + o + `}}`)
+		if f := policy.FactsOf(t.Context(), call); len(f.WritesOutside) != 1 {
+			t.Errorf("%s: %+v", o, f)
+		}
+	}
 }

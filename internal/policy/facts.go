@@ -3,7 +3,7 @@ package policy
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/cedar-policy/cedar-go/types"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/lexical"
+	"github.com/dray-dev/dray/pathmapper"
 )
 
 // Bounds of the facts of one call. What exceeds one makes the call opaque.
@@ -74,21 +77,23 @@ func FactsOf(ctx context.Context, call dray.Call) Facts {
 	}
 	a := newAnalysis()
 	for name := range inv.Env {
-		a.variable(name)
+		a.setText(name)
 	}
 	argv, inSession := commandOf(call)
 	a.argv(argv, 0, false)
+	a.close()
 	f.Command = strings.Join(argv, " ")
 	if len(f.Command) > maxCommand || len(argv) > maxFacts {
 		a.markOpaque("the command is too long")
 		f.Command, argv = "", nil
 	}
 	if inSession {
+		a.moves = a.moves || inv.Cwd == ""
 		a.markOpaque("earlier commands of the session chose its directory, variables and functions")
 	}
 	slices.Sort(argv)
 	f.Argv = append([]string{}, slices.Compact(argv)...)
-	addPaths(a, call.Tool, inv.Input)
+	addPaths(a, call.Tool, jsontext.Value(inv.Input))
 	f.resolve(ctx, a)
 	f.Env, f.DangerousEnv = sortedKeys(a.env), sortedKeys(a.dangerous)
 	f.Programs, f.OpaqueReasons = sortedKeys(a.programs), sortedKeys(a.opaque)
@@ -112,7 +117,7 @@ func commandOf(call dray.Call) (argv []string, inSession bool) {
 	case name != "exec" && name != "shell":
 		return nil, false
 	case json.Unmarshal(call.Invocation.Input, &in) != nil:
-		return nil, true // not known, so not trusted
+		return []string{dynamic}, true // not known, so not trusted
 	case name == "exec":
 		return in.Argv, in.Session != ""
 	default:
@@ -120,41 +125,41 @@ func commandOf(call dray.Call) (argv []string, inSession bool) {
 	}
 }
 
-// addPaths adds the values that the input schema marks as paths. They are read if the tool is
-// read-only or copies them elsewhere, and otherwise written.
-func addPaths(a *analysis, tool *dray.Tool, input json.RawMessage) {
-	type property struct {
-		Format string `json:"format"`
-		XPath  bool   `json:"x-path"`
-		Items  struct {
-			Format string `json:"format"`
-			XPath  bool   `json:"x-path"`
-		} `json:"items"`
-	}
-	var schema struct {
-		Properties map[string]property `json:"properties"`
-	}
-	var values map[string]json.RawMessage
-	if json.Unmarshal(tool.InputSchema, &schema) != nil || json.Unmarshal(input, &values) != nil {
+// maxPathInput bounds an input whose paths are listed, in bytes: the list must have all of them.
+const maxPathInput = 512 << 10
+
+// addPaths adds the values that the input schema marks as paths, at any depth. They are read if the
+// tool is read-only or copies them elsewhere, and otherwise written.
+func addPaths(a *analysis, tool *dray.Tool, input jsontext.Value) {
+	marks, err := pathmapper.CompileMarks(tool.InputSchema)
+	if err != nil || !marks.Any() {
 		return
 	}
 	into := a.writes
 	if tool.Capabilities.ReadOnly || tool.Name == "sync" {
 		into = a.reads
 	}
-	for name, value := range values {
-		p := schema.Properties[name]
-		var one string
-		var many []string
-		switch {
-		case (p.Format == "path" || p.XPath) && json.Unmarshal(value, &one) == nil:
-			into[one] = true
-		case (p.Items.Format == "path" || p.Items.XPath) && json.Unmarshal(value, &many) == nil:
-			for _, s := range many {
-				into[s] = true
-			}
-		}
+	// without mappings each path is listed as unmapped
+	_, report, err := new(pathmapper.Mapper).Input(input, pathmapper.Options{
+		Mode: dray.MapSchema, Marks: marks,
+	})
+	for _, p := range report.Unmapped {
+		into[withoutScheme(p.Path)] = true
 	}
+	if err != nil || len(input) > maxPathInput {
+		into[dynamic] = true // cannot be resolved
+	}
+}
+
+// withoutScheme returns the path of a file URI, and other texts unchanged.
+func withoutScheme(p string) string {
+	if len(p) < 5 || !strings.EqualFold(p[:5], "file:") {
+		return p
+	}
+	if u, err := url.Parse(p); err == nil && u.Path != "" {
+		return u.Path
+	}
+	return dynamic
 }
 
 // resolve sets the paths of the facts. A path that cannot be resolved in time counts as outside.
@@ -173,7 +178,11 @@ func (f *Facts) resolve(ctx context.Context, a *analysis) {
 		at := resolved{realPath(workspace), realPath(cwd), map[string]string{}}
 		for _, p := range slices.Concat(reads, writes) {
 			full := p
-			if !filepath.IsAbs(full) {
+			switch {
+			case filepath.IsAbs(full):
+			case a.moves:
+				full = "" // relative to a directory that is not known
+			default:
 				full = cwd + "/" + full // not cleaned: a .. after a symlink leads elsewhere
 			}
 			at.paths[p] = realPath(full)
@@ -192,7 +201,7 @@ func (f *Facts) resolve(ctx context.Context, a *analysis) {
 	split := func(given []string) (all, outside []string) {
 		all, outside = []string{}, []string{}
 		for _, p := range given {
-			full := cmp.Or(at.paths[p], p)
+			full := strings.ReplaceAll(cmp.Or(at.paths[p], p), dynamic, "?")
 			all = append(all, full)
 			if !inside(at.root, at.paths[p]) {
 				outside = append(outside, full)
@@ -216,7 +225,7 @@ func inside(root, p string) bool {
 // realPath resolves the symlinks of an absolute host path, whose last components need not exist. It
 // returns "" if that is impossible.
 func realPath(p string) string {
-	if !filepath.IsAbs(p) || len(p) > 4096 {
+	if !filepath.IsAbs(p) || len(p) > 4096 || strings.Contains(p, dynamic) {
 		return ""
 	}
 	followed := lexical.FollowSymlinks(os.Readlink, p)

@@ -31,6 +31,20 @@ var (
 		xdg-open open ip dmsetup apt apt-get dpkg rpm dnf yum snap pip gem cpan`)
 )
 
+// plainPrograms run no others, whatever their arguments are.
+var plainPrograms = wordSet(`: [ true false echo printf test cd pwd exit return break continue shift
+	export readonly local declare typeset unset read getopts umask ulimit wait times set let shopt
+	pushd popd dirs jobs fg bg disown kill type which whereis help history caller suspend logout
+	ls cat tac head tail wc cut paste tr uniq comm join nl od hd hexdump xxd base32 base64 cksum sum
+	md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum grep egrep fgrep diff cmp stat file
+	du df touch mkdir rmdir mktemp cp mv ln rm link unlink shred install chmod chown chgrp readlink
+	realpath basename dirname date cal sleep seq yes tee dd truncate csplit expand unexpand fold fmt
+	column pr rev shuf numfmt factor expr uname arch hostname whoami id groups who users tty nproc uptime
+	free ps pgrep pidof pkill killall printenv locale getent sync mkfifo mknod tsort ptx pathchk
+	gzip gunzip zcat bzip2 bunzip2 bzcat xz unxz xzcat zstd unzstd zstdcat lz4 unzip zipinfo jq tree
+	ping iconv strings size nm readelf objdump gofmt stty tput clear lsof getconf lscpu lsblk dig
+	nslookup`)
+
 // wrapper is a program that runs the command in its arguments: its options without and with a
 // value, and the number of arguments before the command.
 type wrapper struct {
@@ -67,21 +81,24 @@ var runningOptions = map[string][]string{
 		"-c", "--config", "--exec", "--upload-pack", "--receive-pack", "-x", "config", "bisect",
 		"submodule", "filter-branch", "rebase", "difftool", "mergetool", "grep", "-p", "--paginate",
 		"clone", "fetch", "pull", "push", "commit", "merge", "checkout", "-C", "ext::",
+		"--git-dir", "--work-tree", "--namespace", "--ext-diff", "--textconv", "--show-signature",
+		"--edit-description", "--remote", "--template", "--attr-source", "--open-files-in-pager",
 	},
 	"tar": {
 		"--ch", "--to-c", "--use", "--rsh", "--rmt", "-I", "--inf", "--new-v", "-F",
 	},
-	"sed":    {""},
-	"sort":   {"--compress"},
-	"go":     {"run", "generate", "-exec", "--exec", "-toolexec", "--toolexec", "tool", "test", "vet"},
-	"cargo":  {""},
-	"cmake":  {""},
-	"rg":     {"--pre"},
-	"fd":     {"-x", "-X", "--exec"},
-	"curl":   {"-K", "--config"},
-	"wget":   {"--use-askpass", "-e", "--execute"},
-	"split":  {"--filter"},
-	"column": {},
+	"sed":  {""},
+	"sort": {"--compress"},
+	"go": {
+		"run", "generate", "env", "-exec", "--exec", "-toolexec", "--toolexec", "tool", "test", "vet",
+	},
+	"cargo": {""},
+	"cmake": {""},
+	"rg":    {"--pre"},
+	"fd":    {"-x", "-X", "--exec"},
+	"curl":  {"-K", "--config"},
+	"wget":  {"--use-askpass", "-e", "--execute"},
+	"split": {"--filter"},
 }
 
 var dangerousVariables = wordSet(`PATH BASH_ENV ENV IFS SHELL SHELLOPTS BASHOPTS PS0 PS1 PS4

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/expand"
@@ -12,12 +13,19 @@ import (
 // opaque.
 type analysis struct {
 	programs, opaque, env, dangerous, reads, writes map[string]bool
+	// computed are the variables whose values are used in arithmetic, and texts those that can have
+	// values other than numbers.
+	computed, texts map[string]bool
+	parsed          int // texts that were parsed
+	// moves reports whether relative paths are not relative to the working directory of the call.
+	moves bool
 }
 
 func newAnalysis() *analysis {
 	return &analysis{
 		programs: map[string]bool{}, opaque: map[string]bool{}, env: map[string]bool{},
 		dangerous: map[string]bool{}, reads: map[string]bool{}, writes: map[string]bool{},
+		computed: map[string]bool{}, texts: map[string]bool{},
 	}
 }
 
@@ -38,6 +46,13 @@ func (a *analysis) text(shell, text string, depth int) {
 	if len(text) > maxCommand {
 		a.markOpaque("the shell text is too long")
 		return
+	}
+	if a.parsed++; a.parsed > maxTexts || strings.Count(text, "(") > maxParentheses {
+		a.markOpaque("the command has too many shell texts in each other")
+		return
+	}
+	if strings.Contains(text, "\r") { // a part of a word to shells, white space to the parser
+		a.markOpaque("the shell text has carriage returns")
 	}
 	for _, lang := range []syntax.LangVariant{syntax.LangBash, syntax.LangPOSIX} {
 		file, err := syntax.NewParser(syntax.Variant(lang)).Parse(strings.NewReader(text), "")
@@ -60,8 +75,22 @@ func (a *analysis) file(file *syntax.File, depth int) {
 			a.argv(words, depth, false)
 		case *syntax.Assign:
 			if n.Name != nil {
-				a.variable(n.Name.Value)
+				a.assign(n.Name.Value, n)
 			}
+		case *syntax.WordIter:
+			a.setText(n.Name.Value)
+		case *syntax.ParamExp:
+			a.expansion(n)
+		case *syntax.ArithmExp:
+			a.arithmetic(n.X)
+		case *syntax.ArithmCmd:
+			a.arithmetic(n.X)
+		case *syntax.CStyleLoop:
+			a.arithmetic(n.Init)
+			a.arithmetic(n.Cond)
+			a.arithmetic(n.Post)
+		case *syntax.LetClause:
+			a.markOpaque("let computes with values that are only known at run time")
 		case *syntax.DeclClause:
 			for _, assign := range n.Args {
 				if assign.Name == nil {
@@ -166,6 +195,7 @@ func (a *analysis) argv(words []string, depth int, more bool) {
 	if strings.Contains(words[0], "/") && !systemDirs[path.Dir(program)] {
 		a.markOpaque("it runs a file outside of the directories of the system")
 	}
+	a.moves = a.moves || moving[name]
 	args := words[1:]
 	kind := strings.TrimRight(name, "0123456789.-")
 	wrapper, wraps := wrappers[name]
@@ -177,15 +207,20 @@ func (a *analysis) argv(words []string, depth int, more bool) {
 	case name == "find":
 		a.find(args, depth+1, more)
 	case name == "trap":
-		if len(args) > 0 && args[0] != dynamic {
-			a.text("", args[0], depth+1)
-		} else if len(args) > 0 {
-			a.markOpaque("a trap whose command is only known at run time")
-		}
+		a.trap(args, depth+1)
+	case name == "jobs" && len(args) > 0 && args[0] != "-l":
+		a.argv(slices.DeleteFunc(args, func(s string) bool { return s == "-x" }), depth+1, more)
+	case name == "git":
+		a.git(args)
+		a.options(name, args, more)
+	case assigning[name]:
+		a.assigned(name, args)
 	case wraps:
 		a.wrapped(name, wrapper, args, depth+1, more || name == "xargs")
-	default:
+	case runningOptions[name] != nil:
 		a.options(name, args, more)
+	case !plainPrograms[name]:
+		a.markOpaque("dray does not know what " + name + " runs")
 	}
 	if name == "eval" && len(args) > 0 {
 		a.text("", strings.Join(args, " "), depth+1)
@@ -194,7 +229,7 @@ func (a *analysis) argv(words []string, depth int, more bool) {
 
 // shell analyses the text of sh -c. A shell without -c reads a file or its stdin.
 func (a *analysis) shell(name string, args []string, depth int) {
-	const plainOptions = "abefhiklmnpuvxBCEHP"
+	const plainOptions = "abefhilmnpuvxBCEHP" // not k, with which arguments are variables
 	hasText := false
 	for i, arg := range args {
 		if len(arg) > 1 && arg[0] == '-' && strings.Trim(arg[1:], plainOptions+"c") == "" {
@@ -224,6 +259,10 @@ func (a *analysis) find(args []string, depth int, more bool) {
 			a.markOpaque("find has arguments that are only known at run time")
 		case "-delete":
 			a.programs["rm"] = true
+		case "-fprint", "-fprint0", "-fprintf", "-fls":
+			if i+1 < len(args) && args[i+1] != dynamic {
+				a.writes[args[i+1]] = true
+			}
 		case "-exec", "-execdir", "-ok", "-okdir":
 			command := args[i+1:]
 			if len(command) > 0 && strings.Contains(command[0], "{}") {
@@ -253,6 +292,7 @@ func (a *analysis) wrapped(name string, w wrapper, args []string, depth int, mor
 			continue // the same as -i
 		}
 		n, known := w.option(args[i])
+		a.moves = a.moves || strings.ContainsAny(args[i], "CDR")
 		if !known || args[i] == "-" {
 			a.markOpaque(name + " has an option that dray does not know")
 			return
@@ -296,16 +336,30 @@ func (a *analysis) options(name string, args []string, more bool) {
 	if more {
 		a.markOpaque(name + " gets arguments from an input")
 	}
-	for _, arg := range args {
+	for i, arg := range args {
 		if arg == dynamic {
 			a.markOpaque(name + " has arguments that are only known at run time")
 		}
-		for _, option := range list {
-			if strings.HasPrefix(arg, option) {
-				a.markOpaque(name + " has an option that can run programs")
-			}
+		if slices.ContainsFunc(list, func(option string) bool { return hasOption(arg, option) }) ||
+			name == "tar" && i == 0 && strings.ContainsAny(arg, "IF") && arg[0] != '-' {
+			a.markOpaque(name + " has an option that can run programs")
 		}
 	}
+}
+
+// hasOption reports whether an argument has an option: also abbreviated, and among other letters.
+func hasOption(arg, option string) bool {
+	if strings.HasPrefix(arg, option) {
+		return true
+	}
+	name, _, _ := strings.Cut(arg, "=")
+	switch {
+	case strings.HasPrefix(arg, "--"):
+		return len(name) > 2 && strings.HasPrefix(option, name)
+	case len(option) == 2 && option[0] == '-' && strings.HasPrefix(arg, "-"):
+		return strings.Contains(arg, option[1:])
+	}
+	return false
 }
 
 // variable notes a variable that the call sets.
