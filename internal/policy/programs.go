@@ -39,11 +39,11 @@ var plainPrograms = wordSet(`: [ true false echo printf test cd pwd exit return 
 	md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum grep egrep fgrep diff cmp stat file
 	du df touch mkdir rmdir mktemp cp mv ln rm link unlink shred install chmod chown chgrp readlink
 	realpath basename dirname date cal sleep seq yes tee dd truncate csplit expand unexpand fold fmt
-	column pr rev shuf numfmt factor expr uname arch hostname whoami id groups who users tty nproc uptime
+	pr rev shuf numfmt factor expr uname arch hostname whoami id groups who users tty nproc uptime
 	free ps pgrep pidof pkill killall printenv locale getent sync mkfifo mknod tsort ptx pathchk
 	gzip gunzip zcat bzip2 bunzip2 bzcat xz unxz xzcat zstd unzstd zstdcat lz4 unzip zipinfo jq tree
 	ping iconv strings size nm readelf objdump gofmt stty tput clear lsof getconf lscpu lsblk dig
-	nslookup`)
+	nslookup column`)
 
 // wrapper is a program that runs the command in its arguments: its options without and with a
 // value, and the number of arguments before the command.
