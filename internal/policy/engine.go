@@ -40,7 +40,13 @@ type Options struct {
 	// policies of dray. Without any, every call is allowed, except calls of tools that require an
 	// approval.
 	Files []string
+	// Mounts returns the mounts of an existing container, by its workspace or its name. Nil is none:
+	// the paths of containers cannot be resolved.
+	Mounts MountsFunc
 }
+
+// MountsFunc returns the mounts of a container. It fails if the container does not exist.
+type MountsFunc func(ctx context.Context, workspace, container string) ([]dray.Mount, error)
 
 // rule is a policy with its effect and its text for humans.
 type rule struct {
@@ -54,6 +60,7 @@ type rule struct {
 type Engine struct {
 	rules  []rule
 	digest string
+	mounts MountsFunc
 }
 
 // Digest changes with the text of the policies.
@@ -69,7 +76,7 @@ func (e *Engine) Decide(ctx context.Context, call dray.Call) Decision {
 	if len(e.rules) == 0 {
 		return atLeastApproval(call.Tool, Decision{Effect: Allow})
 	}
-	return e.DecideFacts(call.Invocation.Principal, call.Tool, FactsOf(ctx, call))
+	return e.DecideFacts(call.Invocation.Principal, call.Tool, FactsOf(ctx, call, e.mounts))
 }
 
 // Explain decides about a call like Decide. About a call whose input is nil, not known yet, it

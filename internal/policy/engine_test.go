@@ -127,7 +127,7 @@ func TestFilesRefused(t *testing.T) {
 func TestFacts_Session(t *testing.T) {
 	for _, session := range []string{"", "s"} {
 		c := callOf(t, "shell", map[string]string{"command": "ls", "session": session})
-		if f := policy.FactsOf(t.Context(), c); f.Opaque != (session != "") {
+		if f := policy.FactsOf(t.Context(), c, nil); f.Opaque != (session != "") {
 			t.Errorf("session %q: opaque is %v", session, f.Opaque)
 		}
 	}

@@ -110,7 +110,7 @@ func TestEvasions(t *testing.T) {
 		"gdb -ex x", "docker run x", "env - rm x", "env - -u A rm x", "env --chdir=/ rm x", "command -p rm x",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect == policy.Allow {
-			t.Errorf("%q is allowed: %+v", command, policy.FactsOf(t.Context(), shell(t, command)))
+			t.Errorf("%q is allowed: %+v", command, policy.FactsOf(t.Context(), shell(t, command), nil))
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestPlainCommandsAreAllowed(t *testing.T) {
 		"git log --oneline -5", "tar -xzf a.tgz", "curl -sSL x", "jobs -l", "wait", "test -f x",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect != policy.Allow {
-			t.Errorf("%q: %+v %+v", command, d, policy.FactsOf(t.Context(), shell(t, command)).OpaqueReasons)
+			t.Errorf("%q: %+v %+v", command, d, policy.FactsOf(t.Context(), shell(t, command), nil).OpaqueReasons)
 		}
 	}
 	argv := callOf(t, "exec", map[string]any{"argv": []string{"echo", "$(rm x)", "; rm x"}})
@@ -158,12 +158,12 @@ func TestSymlinkOutside(t *testing.T) {
 // Nothing in the context or the plan of a call changes a fact (SE-05).
 func TestContextIsNoFact(t *testing.T) {
 	call := shell(t, "rm x")
-	before, _ := json.Marshal(policy.FactsOf(t.Context(), call))
+	before, _ := json.Marshal(policy.FactsOf(t.Context(), call, nil))
 	call.Invocation.Context = dray.CallContext{
 		PlanID: "p", SessionID: "s", SandboxID: "b", Labels: map[string]string{"approved": "yes"},
 	}
 	call.Invocation.Plan.Override = "host"
-	if after, _ := json.Marshal(policy.FactsOf(t.Context(), call)); !bytes.Equal(after, before) {
+	if after, _ := json.Marshal(policy.FactsOf(t.Context(), call, nil)); !bytes.Equal(after, before) {
 		t.Errorf("facts %s, without context %s", after, before)
 	}
 	if d := newEngine(t, noRemove).Decide(t.Context(), call); d.Effect != policy.Deny {
@@ -176,7 +176,7 @@ func FuzzShell(f *testing.F) {
 	for _, seed := range []string{"rm x", "{a,b}{1..99999999}", "sh -c 'sh -c \"x\"'", "find . -exec x {} \\;"} {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, command string) { policy.FactsOf(t.Context(), shell(t, command)) })
+	f.Fuzz(func(t *testing.T, command string) { policy.FactsOf(t.Context(), shell(t, command), nil) })
 }
 
 // A command that costs much to analyse makes the call opaque (SE-04).
@@ -218,7 +218,7 @@ func TestNestedPaths(t *testing.T) {
 		"p": {"format": "path"}, "l": {"format": "path-list"}, "u": {"format": "file-uri"}}}}}`)
 	for _, o := range []string{`"p": "/etc/x"`, `"l": "a:/etc/x"`, `"u": "file:///etc/x"`, `"p": "../x"`} {
 		call.Invocation.Input = json.RawMessage(`{"o": {` + o + `}}`)
-		if f := policy.FactsOf(t.Context(), call); len(f.WritesOutside) != 1 {
+		if f := policy.FactsOf(t.Context(), call, nil); len(f.WritesOutside) != 1 {
 			t.Errorf("%s: %+v", o, f)
 		}
 	}

@@ -61,9 +61,11 @@ func (f Facts) record() types.Record {
 }
 
 // FactsOf returns the facts of a call, whose invocation, tool and route are set. Nothing of its
-// context or plan is among them (SE-05).
-func FactsOf(ctx context.Context, call dray.Call) Facts {
+// context or plan is among them (SE-05). Paths of the container are those of the host to which its
+// mounts lead (PM-17); without mounts, and outside of them, they cannot be resolved.
+func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 	inv := call.Invocation
+	side := &side{call: call, mounts: mounts}
 	f := Facts{
 		Environment: string(call.Route.Environment), Container: call.Route.Container,
 		Workspace: call.Route.Workspace,
@@ -71,15 +73,21 @@ func FactsOf(ctx context.Context, call dray.Call) Facts {
 	if f.Workspace == "" {
 		f.Workspace = inv.Workspace
 	}
-	f.Cwd = inv.Cwd
-	if !filepath.IsAbs(f.Cwd) && f.Workspace != "" {
-		f.Cwd = filepath.Join(f.Workspace, f.Cwd)
+	if f.Cwd = inv.Cwd; inv.Paths == dray.PathsOfContainer && filepath.IsAbs(f.Cwd) {
+		f.Cwd = side.toHost(ctx, f.Cwd)
 	}
 	a := newAnalysis()
+	switch {
+	case f.Cwd == outsideMounts:
+		f.Cwd, a.moves = "", true
+	case !filepath.IsAbs(f.Cwd) && f.Workspace != "":
+		f.Cwd = filepath.Join(f.Workspace, f.Cwd)
+	}
 	for name := range inv.Env {
 		a.setText(name)
 	}
 	argv, inSession := commandOf(call)
+	side.ofCommand = len(argv) > 0
 	a.argv(argv, 0, false)
 	a.close()
 	f.Command = strings.Join(argv, " ")
@@ -94,7 +102,7 @@ func FactsOf(ctx context.Context, call dray.Call) Facts {
 	slices.Sort(argv)
 	f.Argv = append([]string{}, slices.Compact(argv)...)
 	addPaths(a, call.Tool, jsontext.Value(inv.Input))
-	f.resolve(ctx, a)
+	f.resolve(ctx, a, side)
 	f.Env, f.DangerousEnv = sortedKeys(a.env), sortedKeys(a.dangerous)
 	f.Programs, f.OpaqueReasons = sortedKeys(a.programs), sortedKeys(a.opaque)
 	f.Opaque = len(f.OpaqueReasons) > 0
@@ -163,11 +171,13 @@ func withoutScheme(p string) string {
 }
 
 // resolve sets the paths of the facts. A path that cannot be resolved in time counts as outside.
-func (f *Facts) resolve(ctx context.Context, a *analysis) {
+func (f *Facts) resolve(ctx context.Context, a *analysis, side *side) {
 	if len(a.reads) > maxFacts || len(a.writes) > maxFacts {
 		a.markOpaque("there are too many paths")
 	}
 	reads, writes := bounded(a.reads), bounded(a.writes)
+	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
+	defer cancel()
 	type resolved struct {
 		root, cwd string
 		paths     map[string]string // by the path of the call
@@ -180,6 +190,7 @@ func (f *Facts) resolve(ctx context.Context, a *analysis) {
 			full := p
 			switch {
 			case filepath.IsAbs(full):
+				full = side.hostPath(ctx, full)
 			case a.moves:
 				full = "" // relative to a directory that is not known
 			default:
@@ -189,8 +200,6 @@ func (f *Facts) resolve(ctx context.Context, a *analysis) {
 		}
 		done <- at
 	}()
-	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
-	defer cancel()
 	var at resolved
 	select {
 	case at = <-done:

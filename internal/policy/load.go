@@ -51,7 +51,7 @@ func (e *FileError) Error() string {
 // New reads and checks the policy files. It fails with the [FileError] of each one that cannot be
 // used, joined.
 func New(options Options) (*Engine, error) {
-	e := &Engine{}
+	e := &Engine{mounts: options.Mounts}
 	digest := sha256.New()
 	var found []error
 	seen := map[string]bool{}

@@ -18,8 +18,8 @@ import (
 
 // newPolicies returns the engine of the configured policies. It fails with a
 // [*config.InvalidError] that has the mistake of each file.
-func newPolicies(cfg *config.Config) (*policy.Engine, error) {
-	engine, err := policy.New(policy.Options{Files: cfg.Policy.Files})
+func newPolicies(cfg *config.Config, mounts policy.MountsFunc) (*policy.Engine, error) {
+	engine, err := policy.New(policy.Options{Files: cfg.Policy.Files, Mounts: mounts})
 	if err == nil {
 		return engine, nil
 	}
@@ -44,7 +44,7 @@ func newPolicies(cfg *config.Config) (*policy.Engine, error) {
 
 // checkPolicies returns what is wrong with the policies.
 func checkPolicies(cfg *config.Config) []config.Diagnostic {
-	_, err := newPolicies(cfg)
+	_, err := newPolicies(cfg, nil)
 	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
 		return invalid.Diagnostics
 	}
@@ -73,7 +73,7 @@ type offlinePolicies struct {
 }
 
 func newOfflinePolicies(cfg *config.Config) (*offlinePolicies, error) {
-	policies, err := newPolicies(cfg)
+	policies, err := newPolicies(cfg, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +106,7 @@ func (o *offlinePolicies) decide(ctx context.Context, principal string, req *cal
 	if err != nil {
 		return policy.Decision{}, policy.Facts{}, err
 	}
-	facts := policy.FactsOf(ctx, dray.Call{Invocation: p.Invocation, Tool: p.Tool, Route: p.Route})
+	facts := policy.FactsOf(ctx, dray.Call{Invocation: p.Invocation, Tool: p.Tool, Route: p.Route},
+		nil)
 	return o.policies.DecideFacts(principal, p.Tool, facts), facts, nil
 }

@@ -90,7 +90,7 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	policies, err := newPolicies(cfg)
+	policies, err := newPolicies(cfg, d.workspaces.Mounts)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,59 @@
+package policy
+
+import (
+	"context"
+
+	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/pathmapper"
+)
+
+// outsideMounts stands for a path of the container that is no path of the host.
+const outsideMounts = "\x00container"
+
+// side maps the paths of a call to the host. It asks for the mounts when it needs them.
+type side struct {
+	call   dray.Call
+	mounts MountsFunc
+	// ofCommand reports whether the paths are those of a command, which are the container's unless
+	// they were rewritten.
+	ofCommand bool
+
+	asked  bool
+	mapper *pathmapper.Mapper
+}
+
+// hostPath returns the host path of an absolute path of the call.
+func (s *side) hostPath(ctx context.Context, p string) string {
+	switch {
+	case s.call.Route.Environment == dray.KindHost:
+		return p
+	case s.call.Invocation.Paths == dray.PathsOfContainer:
+		return s.toHost(ctx, p)
+	case s.ofCommand:
+		if mapped := s.toHost(ctx, p); mapped != outsideMounts {
+			return mapped
+		}
+	}
+	return p
+}
+
+// toHost returns the host path of an absolute path of the container, or outsideMounts.
+func (s *side) toHost(ctx context.Context, p string) string {
+	if !s.asked && s.mounts != nil {
+		route := s.call.Route
+		ctx, cancel := context.WithTimeout(ctx, pathTimeout)
+		defer cancel()
+		if mounts, err := s.mounts(ctx, route.Workspace, route.Container); err == nil {
+			s.mapper, _, _ = pathmapper.FromMounts(mounts, nil) // nil if they are invalid
+		}
+	}
+	s.asked = true
+	if s.mapper == nil {
+		return outsideMounts
+	}
+	t, err := s.mapper.ToHost(p)
+	if err != nil || !t.Mapped {
+		return outsideMounts
+	}
+	return t.Path
+}
