@@ -1,6 +1,8 @@
 package dray
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"time"
@@ -142,12 +144,43 @@ type Call struct {
 	// The mapping layer sets both.
 	MappedInput json.RawMessage
 	WorkDir     string
+	// SessionDigest is [SessionState.Digest] of the state that an approval is of. If it is set, the
+	// call fails when its session of a shell has another one.
+	SessionDigest string
 	// NewTextFilter returns a filter that rewrites the environment's paths in a text into the caller's
 	// and writes to the given writer. The mapping layer sets it. Nil leaves text unchanged.
 	NewTextFilter func(to io.Writer) TextFilter
 	// NewRedaction returns a filter that replaces the secrets in an output stream. Intake sets it. Nil
 	// leaves the streams unchanged.
 	NewRedaction func(to RedactedWriter) TextFilter
+}
+
+// SessionState is what the commands before have left in a session of a shell (SS-01).
+type SessionState struct {
+	Name string `json:"name"`
+	// Cwd is the working directory in the environment, empty for that of the call.
+	Cwd   string            `json:"cwd,omitempty"`
+	Set   map[string]string `json:"set,omitempty" doc:"The exported variables that the session sets."`
+	Unset []string          `json:"unset,omitempty" doc:"The variables that it removes."`
+	// Functions has the text of the functions by shell.
+	Functions map[string]string `json:"functions,omitempty" doc:"The text of the functions, by shell."`
+}
+
+// Digest returns a hash that changes with the state.
+func (s SessionState) Digest() string {
+	functions := map[string]string{}
+	for shell, text := range s.Functions {
+		if text != "" {
+			functions[shell] = text
+		}
+	}
+	s.Functions = functions
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // texts always have a JSON form
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // NeedsNoSlot reports whether the call neither waits for a slot nor counts as running.

@@ -424,3 +424,104 @@ func TestApprovalOfTokenCall(t *testing.T) {
 		t.Errorf("%d runs: %s", a.runs(), text)
 	}
 }
+
+// pending makes a call that must ask, and returns the id of its approval.
+func (g *guarded) pending(body map[string]any) string {
+	g.t.Helper()
+	got, err := g.call(g.t.Context(), "", body)
+	if err != nil || got.at("/error/code") != "approval_required" {
+		g.t.Fatalf("the call does not ask: %v: %s", err, got.raw)
+	}
+	return fmt.Sprint(got.at("/error/errors/0/message"))
+}
+
+func (g *guarded) approve(id string) {
+	g.t.Helper()
+	if ran := g.dray(g.t.Context(), nil, "approvals", "approve", id); ran.code != 0 {
+		g.t.Fatalf("approve: %d %s", ran.code, ran.stderr)
+	}
+}
+
+// session makes a call in a session, which is approved first.
+func (g *guarded) session(dir, command string) {
+	g.t.Helper()
+	body := g.body(dir, "shell", map[string]any{"command": command, "session": "s"})
+	g.approve(g.pending(body))
+	g.runs(body)
+}
+
+// An approval of a command in a session is of the state that its human saw: the directory,
+// variables and functions that earlier commands left (SE-04, SE-05, SS-01).
+func TestApprovalIsOfTheStateOfTheSession(t *testing.T) {
+	g := startGuarded(t)
+	for _, dir := range []string{g.root + "/host", g.root + "/app"} {
+		g.session(dir, "export LEVEL=safe")
+		command := g.body(dir, "shell",
+			map[string]any{"command": `echo "$LEVEL $PWD" >>` + dir + "/out", "session": "s"})
+		if strings.HasSuffix(dir, "app") {
+			command["paths"] = "host"
+		}
+		for _, change := range []string{
+			"export LEVEL=hostile", "cd /tmp", "unset LEVEL", "cd /", "export OTHER=/tmp:x",
+		} {
+			id := g.pending(command)
+			shown := g.dray(t.Context(), nil, "approvals", "show", id)
+			if !strings.Contains(string(shown.stdout), "session") {
+				t.Errorf("the human does not see the session: %s", shown.stdout)
+			}
+			g.approve(id)
+			g.session(dir, change)
+			if next := g.pending(command); next == id {
+				t.Errorf("%s: the approval is still used after %q", dir, change)
+			}
+			if _, err := os.Stat(dir + "/out"); !os.IsNotExist(err) {
+				t.Fatalf("the command ran after %q", change)
+			}
+		}
+		id := g.pending(command)
+		shown := g.dray(t.Context(), nil, "approvals", "show", id)
+		if text := string(shown.stdout); !strings.Contains(text, "OTHER=/tmp:x") {
+			t.Errorf("the human does not see the variables of the session: %s", text)
+		}
+		g.approve(id)
+		g.runs(command)
+	}
+}
+
+// An approval is of a directory, not of a symlink that leads elsewhere when the call runs, and of the
+// definition of a tool, not of its name (SE-04).
+func TestApprovalOfWhatWasSwapped(t *testing.T) {
+	g := startGuarded(t)
+	host := g.root + "/host"
+	writeFiles(t, host, map[string]string{"a/x": "", "b/x": ""})
+	link := func(to string) {
+		_ = os.Remove(host + "/link")
+		if err := os.Symlink(to, host+"/link"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("a")
+	body := g.body(host, "exec", map[string]any{"argv": []string{"python3", "-c", "open('ran', 'w')"}})
+	body["cwd"] = host + "/link"
+	id := g.pending(body)
+	g.approve(id)
+	link("b")
+	if next := g.pending(body); next == id {
+		t.Error("the approval is used in another directory")
+	}
+	if _, err := os.Stat(host + "/b/ran"); !os.IsNotExist(err) {
+		t.Error("the call ran in another directory")
+	}
+	link("a")
+	g.runs(body)
+	if _, err := os.Stat(host + "/a/ran"); err != nil {
+		t.Error(err)
+	}
+	for _, guess := range []string{"", "x", strings.Repeat("0", 36), "..%2f", id[:35], strings.ToUpper(id)} {
+		got, err := g.ask(t.Context(), http.MethodPost, "/v1/approvals/"+guess+"/decision",
+			map[string]any{"decision": "approve"})
+		if err != nil || got.status < 400 {
+			t.Errorf("%q: %v %d", guess, err, got.status)
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"context"
+	"path/filepath"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/pathmapper"
@@ -9,6 +11,30 @@ import (
 
 // outsideMounts stands for a path of the container that is no path of the host.
 const outsideMounts = "\x00container"
+
+// RealDirectory returns the host directory of a call without symlinks, empty for a call with paths of
+// the container.
+// It is empty too if the file system does not answer in time.
+func RealDirectory(ctx context.Context, call dray.Call) string {
+	inv := call.Invocation
+	if inv.Paths == dray.PathsOfContainer {
+		return ""
+	}
+	dir := inv.Cwd
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(cmp.Or(call.Route.Workspace, inv.Workspace), dir)
+	}
+	done := make(chan string, 1)
+	go func() { done <- realPath(dir) }() // ends with the file system's answer
+	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
+	defer cancel()
+	select {
+	case found := <-done:
+		return found
+	case <-ctx.Done():
+		return ""
+	}
+}
 
 // side maps the paths of a call to the host. It asks for the mounts when it needs them.
 type side struct {

@@ -236,6 +236,9 @@ func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionC
 	}
 	started := false
 	defer func() { r.ShellSessions.release(s, started, in.End && started) }()
+	if err := checkSession(call, s.state.public(in.Session)); err != nil {
+		return dray.Result{}, err
+	}
 	if call.Invocation.Cwd == "" {
 		call.WorkDir = cmp.Or(s.state.cwd, call.WorkDir)
 	}
@@ -258,6 +261,24 @@ func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionC
 	}
 	report.Cwd = cmp.Or(s.state.cwd, call.WorkDir)
 	return withSession(outcome.Result, report), sessionError(err, in.Session, call.WorkDir)
+}
+
+// public returns the state as others see it.
+func (s *shellState) public(name string) dray.SessionState {
+	return dray.SessionState{
+		Name: name, Cwd: s.cwd, Set: s.set, Unset: slices.Sorted(maps.Keys(s.unset)),
+		Functions: s.functions,
+	}
+}
+
+// checkSession refuses a call whose approval is of another state of its session (SE-04).
+func checkSession(call dray.Call, state dray.SessionState) error {
+	if call.SessionDigest == "" || call.SessionDigest == state.Digest() {
+		return nil
+	}
+	return dray.Errorf(dray.CodeApprovalRequired,
+		"the session %s changed after the approval of this call; nothing ran", state.Name).
+		WithHint("repeat the call, so that a human sees the present state of the session")
 }
 
 // update takes over the state that a command has left, and reports what it cannot take over. The
@@ -309,13 +330,21 @@ func sessionError(err error, name, dir string) error {
 
 // shellKey returns the session that a call names.
 func shellKey(call dray.Call, name string) shellSessionKey {
+	container := ""
+	if c := call.Environment.Capabilities().Container; c != nil {
+		container = c.Name
+	}
+	return shellKeyIn(call, name, container)
+}
+
+func shellKeyIn(call dray.Call, name, container string) shellSessionKey {
 	inv, route := call.Invocation, call.Route
 	key := shellSessionKey{
 		Principal: inv.Principal, Environment: string(route.Environment),
 		Workspace: cmp.Or(route.Workspace, inv.Workspace), Name: name,
 	}
-	if c := call.Environment.Capabilities().Container; c != nil && key.Workspace == "" {
-		key.Container = c.Name
+	if key.Workspace == "" {
+		key.Container = container
 	}
 	return key
 }

@@ -44,7 +44,8 @@ type shellSession struct {
 	isNew     bool
 	lost      string // what the next report says
 
-	calls    int // that own it or wait
+	shown    dray.SessionState // state, as it was when no call owned the session
+	calls    int               // that own it or wait
 	lastUsed time.Time
 }
 
@@ -121,6 +122,18 @@ func (s *ShellSessions) acquire(ctx context.Context, key shellSessionKey, contai
 	return sess, nil
 }
 
+// State returns the state of the session that a call names. A session that does not exist yet has
+// the state of a new one. While a call owns the session it is the state before that call.
+func (s *ShellSessions) State(call dray.Call, name string) dray.SessionState {
+	key := shellKeyIn(call, name, call.Route.Container)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sess := s.sessions[key]; sess != nil && sess.shown.Name != "" {
+		return sess.shown
+	}
+	return dray.SessionState{Name: name}
+}
+
 // enter returns a session for a call that will wait for it.
 func (s *ShellSessions) enter(key shellSessionKey) (*shellSession, error) {
 	s.mu.Lock()
@@ -190,6 +203,9 @@ func (s *ShellSessions) release(sess *shellSession, started, end bool) {
 		delete(s.gone, sess.key)
 		s.mu.Unlock()
 	}
+	s.mu.Lock()
+	sess.shown = sess.state.public(sess.key.Name)
+	s.mu.Unlock()
 	unused := sess.isNew
 	sess.turn <- struct{}{}
 	s.leave(sess, unused)

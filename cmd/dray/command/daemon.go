@@ -127,7 +127,8 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		return err
 	}
 	d.approvals = approval.New(approval.Config{
-		Log: d.audit, Key: requestKey, Principal: d.principal(),
+		Session: d.shells.State,
+		Log:     d.audit, Key: requestKey, Principal: d.principal(),
 		Lifetime: func() time.Duration { return d.current.Load().cfg.Policy.ApprovalLifetime },
 	})
 	first, err := d.newGeneration(cfg)

@@ -21,6 +21,7 @@ import (
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/policy"
+	"github.com/dray-dev/dray/internal/redact"
 )
 
 // maxShown bounds the text of stdin, and maxShownInput the input, that a human is shown, in bytes.
@@ -42,11 +43,13 @@ type Request struct {
 	Cwd         string               `json:"cwd,omitzero"`
 	Env         map[string]string    `json:"env,omitempty" doc:"The variables that the call adds."`
 	Stdin       *Stdin               `json:"stdin,omitzero"`
-	Timeout     float64              `json:"timeout_seconds,omitzero"`
-	Leftovers   dray.Leftovers       `json:"leftovers,omitzero"`
-	Sync        []string             `json:"sync,omitempty"`
-	Reasons     []string             `json:"reasons" doc:"Why policy asks."`
-	Policies    []string             `json:"policies,omitempty"`
+	// Session is the state of the session of exec or shell.
+	Session   *Session       `json:"session,omitzero"`
+	Timeout   float64        `json:"timeout_seconds,omitzero"`
+	Leftovers dray.Leftovers `json:"leftovers,omitzero"`
+	Sync      []string       `json:"sync,omitempty"`
+	Reasons   []string       `json:"reasons" doc:"Why policy asks."`
+	Policies  []string       `json:"policies,omitempty"`
 }
 
 // Stdin is what the call would read.
@@ -56,6 +59,14 @@ type Stdin struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256,omitzero"`
 	Text   string `json:"text,omitzero" doc:"Its first 4 KiB, if they are text."`
+}
+
+// Session is the state in which a call of exec or shell starts.
+type Session struct {
+	dray.SessionState
+
+	// Omitted means that its variables and functions have more than 16 KiB, which are not shown.
+	Omitted bool `json:"omitted,omitzero" doc:"Its variables and functions are too long to be shown."`
 }
 
 // Line is a line about a call.
@@ -91,6 +102,10 @@ func (r *Request) Lines() (lines []Line, complete bool) {
 		add("stdin", fmt.Sprintf("%d bytes: %s", stdin.Bytes, stdin.Text))
 		complete = complete && int64(len(stdin.Text)) == stdin.Bytes
 	}
+	if r.Session != nil {
+		r.Session.lines(add)
+		complete = complete && !r.Session.Omitted
+	}
 	if r.Timeout > 0 {
 		add("timeout", fmt.Sprintf("%v s", r.Timeout))
 	}
@@ -105,6 +120,21 @@ func (r *Request) Lines() (lines []Line, complete bool) {
 	}
 	add("policies", strings.Join(r.Policies, ", "))
 	return lines, complete
+}
+
+func (s *Session) lines(add func(name, text string)) {
+	add("session", s.Name)
+	add("session's cwd", s.Cwd)
+	if s.Omitted {
+		add("session's state", "its variables and functions are too long to be shown")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
+		add("session sets", name+"="+s.Set[name])
+	}
+	add("session unsets", strings.Join(s.Unset, ", "))
+	for _, shell := range slices.Sorted(maps.Keys(s.Functions)) {
+		add("session's functions", s.Functions[shell])
+	}
 }
 
 // Place returns where the call runs.
@@ -152,34 +182,42 @@ type identity struct {
 	Container  string               `json:"container"`
 	Workspace  string               `json:"workspace"`
 	Stdin      *Stdin               `json:"stdin"`
+	Session    string               `json:"session"`    // digest of its state
+	Directory  string               `json:"directory"`  // on the host, without symlinks
 	Definition string               `json:"definition"` // of the tool, which a reload may change
 }
 
-// describe returns what a human is shown of a call, and the hash that identifies it.
-func describe(ctx context.Context, key []byte, c dray.Call, d policy.Decision) (request []byte,
-	hash string, err error,
-) {
+// description is what a human is shown of a call, the hash that identifies it, and the digest of its
+// session.
+type description struct {
+	request       []byte
+	hash, session string
+}
+
+func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (description, error) {
 	stdin, err := readStdin(c.Stdin)
 	if err != nil {
-		return nil, "", err
+		return description{}, err
 	}
+	redactor := call.RedactorOf(ctx)
+	session, digest := sessionOf(cfg, c, redactor)
+	out := description{session: digest}
 	id := identity{
 		Invocation: c.Invocation, LocalEnv: c.Invocation.LocalEnv, Kind: c.Route.Environment,
 		Container: c.Route.Container, Workspace: c.Route.Workspace, Stdin: stdin,
-		Definition: c.Tool.Definition,
+		Definition: c.Tool.Definition, Session: digest, Directory: policy.RealDirectory(ctx, c),
 	}
 	id.Invocation.ID, id.Invocation.Context = "", dray.CallContext{}
-	if hash, err = hashOf(key, id); err != nil {
-		return nil, "", err
+	if out.hash, err = hashOf(cfg.Key, id); err != nil {
+		return description{}, err
 	}
-	redactor := call.RedactorOf(ctx)
 	inv, route := redactor.Invocation(c.Invocation), redactor.Route(c.Route)
 	shown := Request{
 		Tool: inv.Tool, Input: jsontext.Value(inv.Input), InputBytes: len(inv.Input),
 		Workspace: inv.Workspace,
 		Container: route.Container, Environment: route.Environment, Rule: route.Rule, Cwd: inv.Cwd,
 		Env: inv.Env, Timeout: inv.Timeout.Seconds(), Leftovers: inv.Leftovers, Sync: inv.Sync,
-		Reasons: d.Reasons, Policies: d.Policies,
+		Reasons: d.Reasons, Policies: d.Policies, Session: session,
 	}
 	if len(inv.Input) > maxShownInput {
 		shown.Input = nil
@@ -189,11 +227,46 @@ func describe(ctx context.Context, key []byte, c dray.Call, d policy.Decision) (
 		s.Text = redactor.Text(s.Text)
 		shown.Stdin = &s
 	}
-	request, err = json.Marshal(shown, json.Deterministic(true))
-	if err != nil {
-		return nil, "", internalError("encode the call", err)
+	if out.request, err = json.Marshal(shown, json.Deterministic(true)); err != nil {
+		return description{}, internalError("encode the call", err)
 	}
-	return request, hash, nil
+	return out, nil
+}
+
+// maxShownSession bounds the state of a session that a human is shown, in bytes.
+const maxShownSession = 16 << 10
+
+// sessionOf returns the state of the session of a call without secrets, and its digest; nothing if
+// it has none.
+func sessionOf(cfg Config, c dray.Call, redactor *redact.Redactor) (*Session, string) {
+	var in struct {
+		Session string `json:"session"`
+	}
+	if cfg.Session == nil || c.Tool.Name != "exec" && c.Tool.Name != "shell" ||
+		json.Unmarshal(c.Invocation.Input, &in) != nil || in.Session == "" {
+		return nil, ""
+	}
+	state := cfg.Session(c, in.Session)
+	shown := &Session{SessionState: dray.SessionState{
+		Name: state.Name, Cwd: redactor.Text(state.Cwd), Unset: state.Unset,
+		Set: map[string]string{}, Functions: map[string]string{},
+	}}
+	size := 0
+	for name, value := range state.Set {
+		shown.Set[name] = redactor.Text(value)
+		size += len(name) + len(value)
+	}
+	for shell, text := range state.Functions {
+		shown.Functions[shell] = redactor.Text(text)
+		size += len(text)
+	}
+	for _, name := range state.Unset {
+		size += len(name)
+	}
+	if size > maxShownSession {
+		shown.Set, shown.Functions, shown.Unset, shown.Omitted = nil, nil, nil, true
+	}
+	return shown, state.Digest()
 }
 
 func hashOf(key []byte, id identity) (string, error) {

@@ -45,6 +45,8 @@ type Config struct {
 	Lifetime func() time.Duration
 	// Principal is the principal of the daemon, for expiries.
 	Principal string
+	// Session returns the state of the session that a call of exec or shell names. Nil is none.
+	Session func(c dray.Call, name string) dray.SessionState
 	// Now returns the time. Nil is [time.Now].
 	Now func() time.Time
 }
@@ -75,7 +77,8 @@ func (g *Gate) Executor(decider Decider, next dray.Executor) dray.Executor {
 		switch d := decider.Decide(ctx, c); d.Effect {
 		case policy.Allow:
 		case policy.Ask:
-			if err := g.ask(ctx, c, sink, d); err != nil {
+			var err error
+			if c.SessionDigest, err = g.ask(ctx, c, sink, d); err != nil {
 				return dray.Result{}, err
 			}
 		default:
@@ -109,37 +112,39 @@ func deniedByPolicy(c dray.Call, d policy.Decision) error {
 			c.Invocation.Tool)
 }
 
-// ask returns nil once the call has used an approval of its own.
-func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.Decision) error {
-	request, hash, err := describe(ctx, g.cfg.Key, c, d)
-	if err != nil {
-		return err
-	}
+// ask returns once the call has used an approval of its own: the digest of the session that the
+// approval is of, empty without one.
+func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.Decision,
+) (session string, err error) {
 	for {
-		a, changed, err := g.enter(ctx, c, hash, request, d)
+		// described again after each wait: the session and the directory may have changed
+		described, err := describe(ctx, g.cfg, c, d)
+		if err != nil {
+			return "", err
+		}
+		a, changed, err := g.enter(ctx, c, described, d)
 		if err != nil || a.State == audit.ApprovalUsed {
-			return err
+			return described.session, err
 		}
 		switch {
 		case a.State == audit.ApprovalDenied:
-			return deniedError(a)
+			return "", deniedError(a)
 		case !call.AwaitsApproval(ctx):
-			return requiredError(a)
+			return "", requiredError(a)
 		}
 		if err := g.wait(ctx, a, sink, changed); err != nil {
-			return err
+			return "", err
 		}
 	}
 }
 
 // enter uses the approval of a call, or returns the one that the call depends on, a new one if
 // there is none. changed is closed at the next step of any approval.
-func (g *Gate) enter(ctx context.Context, c dray.Call, hash string, request []byte,
-	d policy.Decision,
+func (g *Gate) enter(ctx context.Context, c dray.Call, described description, d policy.Decision,
 ) (a audit.Approval, changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all, err := g.cfg.Log.Approvals(ctx, audit.ApprovalQuery{Hash: hash})
+	all, err := g.cfg.Log.Approvals(ctx, audit.ApprovalQuery{Hash: described.hash})
 	if err != nil {
 		return a, nil, err
 	}
@@ -163,13 +168,12 @@ func (g *Gate) enter(ctx context.Context, c dray.Call, hash string, request []by
 			return a, g.changed, nil
 		}
 	}
-	a, err = g.request(ctx, c, hash, request, d)
+	a, err = g.request(ctx, c, described, d)
 	return a, g.changed, err
 }
 
 // request commits a new approval. The caller holds mu.
-func (g *Gate) request(ctx context.Context, c dray.Call, hash string, request []byte,
-	d policy.Decision,
+func (g *Gate) request(ctx context.Context, c dray.Call, described description, d policy.Decision,
 ) (audit.Approval, error) {
 	inv := c.Invocation
 	pending, err := g.list(ctx, audit.ApprovalQuery{
@@ -190,8 +194,8 @@ func (g *Gate) request(ctx context.Context, c dray.Call, hash string, request []
 	}
 	now := g.cfg.Now()
 	a := audit.Approval{
-		ID: id.String(), State: audit.ApprovalPending, Hash: hash, Principal: inv.Principal,
-		Invocation: inv.ID, CreatedAt: now, ExpiresAt: now.Add(g.cfg.Lifetime()), Request: request,
+		ID: id.String(), State: audit.ApprovalPending, Hash: described.hash, Principal: inv.Principal,
+		Invocation: inv.ID, CreatedAt: now, ExpiresAt: now.Add(g.cfg.Lifetime()), Request: described.request,
 	}
 	return a, g.cfg.Log.RequestApproval(ctx, a, audit.ApprovalChanged{
 		Principal: inv.Principal, Owner: inv.Principal, Tool: inv.Tool, Invocation: inv.ID,
