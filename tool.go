@@ -58,6 +58,9 @@ type Tool struct {
 	// waits for a slot nor counts as running: for instance an interrupt of a call that runs. Nil is
 	// never.
 	NeedsNoSlot func(input json.RawMessage) bool
+	// SessionOf returns the name of the session that a valid input is for, or "". It is the session_id
+	// of a call that names none. Nil is none for every input.
+	SessionOf func(input json.RawMessage) string
 	// NeedsOf returns what a call with the given input needs. The input is valid or empty. Nil is
 	// Environment and StartsProcess of the tool for every input; [Tool.Needs] decides.
 	NeedsOf func(input json.RawMessage) Needs

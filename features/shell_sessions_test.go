@@ -150,20 +150,27 @@ func (p *shellPlace) restart(t *testing.T, commands, times int, done <-chan stru
 	}
 }
 
+// commandLines returns the command lines of the kernel's processes that contain a text.
+func commandLines(t *testing.T, text string) (found []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if args, _ := os.ReadFile(file); strings.Contains(string(args), text) {
+			found = append(found, string(args))
+		}
+	}
+	return found
+}
+
 // checkNothingLeft asks the kernel for the host's processes, and the engine for the container's.
 func (p *shellPlace) checkNothingLeft(t *testing.T, job string) {
 	t.Helper()
 	var left []string
 	if p.id == "" {
-		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range lines {
-			if args, _ := os.ReadFile(file); strings.Contains(string(args), job) {
-				left = append(left, string(args))
-			}
-		}
+		left = commandLines(t, job)
 	} else {
 		top, err := docker(t.Context(), "top", p.id, "-eo", "pid,args")
 		if err != nil {

@@ -2,10 +2,12 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2/negotiation"
 
@@ -54,6 +56,10 @@ func (h *invocations) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	wait, err := parseWait(r)
+	if err != nil {
+		return err
+	}
 	found, err := h.find(r)
 	if err != nil {
 		return err
@@ -62,7 +68,11 @@ func (h *invocations) events(w http.ResponseWriter, r *http.Request) error {
 	if found.call != nil {
 		reader := found.call.Events().Reader(after)
 		defer reader.Close()
-		stream(w, r, reader, format)
+		if wait.given {
+			poll(w, r, reader, format, wait.d)
+		} else {
+			stream(w, r, reader, format)
+		}
 		return nil
 	}
 	record, err := found.encoded()
@@ -115,6 +125,34 @@ func stream(w http.ResponseWriter, r *http.Request, reader *eventlog.Reader, for
 			return
 		}
 	}
+}
+
+// poll writes the events that are ready. If there are none it waits for the first one (SS-02).
+func poll(w http.ResponseWriter, r *http.Request, reader *eventlog.Reader, format string,
+	wait time.Duration,
+) {
+	out := &streamWriter{w: w, format: format}
+	ev, ok, err := reader.Poll()
+	if !ok && err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), wait)
+		ev, err = reader.Next(ctx)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			_ = out.flush() // no events, and the call goes on
+			return
+		}
+		ok = err == nil
+	}
+	for ; ok && err == nil; ev, ok, err = reader.Poll() {
+		if out.add(ev) != nil {
+			return
+		}
+	}
+	if err != nil {
+		out.end(err)
+		return
+	}
+	_ = out.flush()
 }
 
 // streamWriter buffers events and sends them together. Its errors mean that the client has

@@ -35,12 +35,16 @@ func (h *invocations) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	shape, err := parseShape(r)
+	if err != nil {
+		return err
+	}
 	req := call.Request{IdempotencyKey: idempotencyKey(r), AwaitsApproval: wait.given}
 	if err := h.bodies.decode(w, r, &req); err != nil {
 		return err
 	}
 	format := responseFormat(r, mediaJSON)
-	if err := checkResponseFormat(format, wait, &req); err != nil {
+	if err := checkResponseFormat(format, wait, shape, &req); err != nil {
 		return err
 	}
 	c, repeated, err := h.calls.Begin(r.Context(), h.configured.Load().Intake, principal(r), &req)
@@ -52,7 +56,7 @@ func (h *invocations) start(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set(replayedHeader, "true")
 	}
 	if format == mediaJSON {
-		err = waitAndReply(w, r, c, wait)
+		err = waitAndReply(w, r, c, wait, shape)
 	} else {
 		err = streamCall(w, r, c, format)
 	}
@@ -104,8 +108,11 @@ func leave(ctx context.Context, c *call.Call, wait waitParam, req *call.Request)
 }
 
 // checkResponseFormat refuses options that have no meaning for the format of the response.
-func checkResponseFormat(format string, wait waitParam, req *call.Request) error {
+func checkResponseFormat(format string, wait waitParam, s shape, req *call.Request) error {
 	switch {
+	case s != (shape{}) && format != mediaJSON:
+		return invalid("", "view and brief cannot be used with a stream").
+			WithHint("omit them, or send Accept: %s", mediaJSON)
 	case wait.given && format != mediaJSON:
 		return invalid("", "wait_ms cannot be used with a stream, which lasts until the call ends").
 			WithHint("use on_disconnect: continue, and close the stream at any time")
@@ -118,7 +125,8 @@ func checkResponseFormat(format string, wait waitParam, req *call.Request) error
 
 // waitAndReply responds when the call has ended, or with 202 when the wait is over. It waits in any
 // case until the call is accepted, because its id is unknown before.
-func waitAndReply(w http.ResponseWriter, r *http.Request, c *call.Call, wait waitParam) error {
+func waitAndReply(w http.ResponseWriter, r *http.Request, c *call.Call, wait waitParam, s shape,
+) error {
 	wait.forEnd(r.Context(), c)
 	if err := waitAccepted(r.Context(), c); err != nil {
 		return err
@@ -128,6 +136,10 @@ func waitAndReply(w http.ResponseWriter, r *http.Request, c *call.Call, wait wai
 	if !ended {
 		status = http.StatusAccepted
 		w.Header().Set("Location", location(c.ID()))
+	}
+	record, err := s.of(record)
+	if err != nil {
+		return err
 	}
 	respond(w, status, mediaJSON, record)
 	return nil
@@ -164,6 +176,10 @@ func (h *invocations) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	shape, err := parseShape(r)
+	if err != nil {
+		return err
+	}
 	found, err := h.find(r)
 	if err != nil {
 		return err
@@ -171,12 +187,16 @@ func (h *invocations) get(w http.ResponseWriter, r *http.Request) error {
 	if found.call != nil && wait.given {
 		wait.forEnd(r.Context(), found.call)
 	}
-	return found.reply(w)
+	return found.reply(w, shape)
 }
 
 // cancel cancels a call and responds like start. A call that has ended does not change.
 func (h *invocations) cancel(w http.ResponseWriter, r *http.Request) error {
 	wait, err := parseWait(r)
+	if err != nil {
+		return err
+	}
+	shape, err := parseShape(r)
 	if err != nil {
 		return err
 	}
@@ -188,10 +208,32 @@ func (h *invocations) cancel(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if found.call == nil {
-		return found.reply(w)
+		return found.reply(w, shape)
 	}
 	found.call.Cancel(executor.ErrCancelled)
-	return waitAndReply(w, r, found.call, wait)
+	return waitAndReply(w, r, found.call, wait, shape)
+}
+
+// cancelSession cancels the caller's own calls of a session. The response is the calls when they
+// have ended.
+func (h *invocations) cancelSession(w http.ResponseWriter, r *http.Request) error {
+	session := r.URL.Query().Get("session_id")
+	if session == "" {
+		return invalid("", "session_id is missing").WithHint("name the session whose calls to cancel")
+	}
+	if err := h.bodies.decodeOptional(w, r, &struct{}{}); err != nil {
+		return err
+	}
+	all := cancelledReply{Items: []dray.Record{}}
+	for _, c := range h.calls.CancelSession(r.Context(), principal(r), session) {
+		all.Items = append(all.Items, c.Record())
+	}
+	return reply(w, all)
+}
+
+// cancelledReply has the calls that were cancelled together, oldest first.
+type cancelledReply struct {
+	Items []dray.Record `json:"items"`
 }
 
 // routeReply is the body of a route. If there is none it has the evaluated rules and the error.
@@ -339,8 +381,11 @@ func (f foundCall) encoded() ([]byte, error) {
 	return encode(f.record)
 }
 
-func (f foundCall) reply(w http.ResponseWriter) error {
+func (f foundCall) reply(w http.ResponseWriter, s shape) error {
 	b, err := f.encoded()
+	if err == nil {
+		b, err = s.of(b)
+	}
 	if err == nil {
 		respond(w, http.StatusOK, mediaJSON, b)
 	}

@@ -179,6 +179,14 @@ func (o *operation) wait(what string) *operation {
 	return o.number("wait_ms", what, 0, int(maxWait.Milliseconds()))
 }
 
+// shaped adds the parameters of a [shape].
+func (o *operation) shaped() *operation {
+	return o.number("view", "The texts of stdout and stderr as a model needs them: without control "+
+		"sequences of terminals and overwritten lines, each of at most about this number of bytes. "+
+		"The other members are those of the raw output.", 1, maxView).
+		number("brief", "1 omits route, metadata and input of a call that succeeded.", 0, 1)
+}
+
 // accepts adds a request body of the type of v. A body of bytes is optional.
 func (o *operation) accepts(v any) *operation {
 	content := o.content(v)
@@ -273,6 +281,9 @@ func fixSchemas(schemas huma.Registry) {
 			{Type: huma.TypeObject, AdditionalProperties: true}, {Type: "null"},
 		},
 	}
+	all["Record"].Required = slices.DeleteFunc(all["Record"].Required, func(name string) bool {
+		return slices.Contains(briefOmits, name)
+	})
 	for _, name := range []string{"signal", "error"} {
 		p := all["Record"].Properties
 		p[name] = &huma.Schema{AnyOf: []*huma.Schema{p[name], {Type: "null"}}}

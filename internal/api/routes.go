@@ -57,7 +57,7 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 	return []*operation{
 		op("POST /v1/invocations", "start-invocation", calls.start,
 			"Start a call."+orStream+"its events, from the first to the end event.").
-			wait(waitDoc).accepts(call.Request{}).
+			wait(waitDoc).shaped().accepts(call.Request{}).
 			param("header", "Idempotency-Key", "Requests of a principal with the same key and body are "+
 				"one call. A repeat gets its outcome, or joins it while it runs.", huma.TypeString).
 			pattern("^[!-~]{1,255}$").
@@ -69,18 +69,25 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 				"contradict each other.").
 			header(202, "Location", "The path of the invocation."),
 		onCall("GET", "", "get-invocation", calls.get, "Get an invocation, running or ended.").
-			wait("Wait this number of milliseconds for the end. Default: respond at once.").
+			wait("Wait this number of milliseconds for the end. Default: respond at once.").shaped().
 			returns(200, "The invocation.", dray.Record{}),
 		onCall("POST", "/cancel", "cancel-invocation", calls.cancel,
 			"Cancel a call. A call that has ended does not change.").
-			wait(waitDoc).
+			wait(waitDoc).shaped().
 			returns(200, "The invocation, which has ended.", dray.Record{}).
 			returns(202, "The invocation, which is ending.", dray.Record{}),
+		op("POST /v1/invocations/cancel", "cancel-session", calls.cancelSession,
+			"Cancel your own calls of a session that run or are queued, and wait for their end.").
+			param("query", "session_id", "The session: context.session_id, or session of the input of "+
+				"exec, shell and python.", huma.TypeString).required().
+			returns(200, "The calls, which have ended.", cancelledReply{}),
 		onCall("GET", "/events", "follow-invocation", calls.events,
 			"Get the events of a call after a sequence number: "+eventlog.State+", "+eventlog.Progress+
 				", "+eventlog.Stdout+", "+eventlog.Stderr+", "+eventlog.End+
 				". Each has at, its time (RFC 3339). Some minutes after the end only the end event is left.").
 			number("after", "The last sequence number that the client has.", 0, maxExact).
+			wait("Respond with the events that there are, or wait this number of milliseconds for the "+
+				"first one. Default: all events to the end of the call.").
 			param("header", "Last-Event-ID", "As after; it takes precedence.", huma.TypeString).
 			pattern("^[0-9]{1,15}$").
 			returns(200, "The events.", nil).streams().

@@ -155,6 +155,11 @@ func (in *Intake) resolve(ctx context.Context, principal string, req *Request) (
 		return inv, nil, err
 	}
 	tool, err := in.findTool(ctx, inv)
+	if err == nil && inv.Context.SessionID == "" && tool.SessionOf != nil {
+		inv.Context.SessionID = tool.SessionOf(inv.Input)
+		checkContext(&v, inv.Context)
+		err = v.Err()
+	}
 	return inv, tool, err
 }
 

@@ -217,6 +217,24 @@ func (r *Registry) Active(principal string) []*Call {
 	return calls
 }
 
+// CancelSession cancels the calls of a principal that belong to a session, waits until they have
+// ended or ctx ends, and returns them, oldest first.
+func (r *Registry) CancelSession(ctx context.Context, principal, session string) []*Call {
+	calls := slices.DeleteFunc(r.Active(principal), func(c *Call) bool {
+		return c.Record().Context.SessionID != session
+	})
+	for _, c := range calls {
+		c.Cancel(executor.ErrCancelled)
+	}
+	for _, c := range calls {
+		select {
+		case <-c.Done():
+		case <-ctx.Done():
+		}
+	}
+	return calls
+}
+
 // Queued returns the ids of the calls of a principal that wait for a slot; the empty one has all.
 func (r *Registry) Queued(principal string) []string {
 	r.mu.Lock()

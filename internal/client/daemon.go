@@ -51,11 +51,14 @@ func (c *Client) Status(ctx context.Context) (Reply[Status], error) {
 }
 
 // Active returns the calls that run or wait for a slot, newest first within each of the two.
-func (c *Client) Active(ctx context.Context) ([]Reply[dray.Record], error) {
+func (c *Client) Active(ctx context.Context, session string) ([]Reply[dray.Record], error) {
 	var active []Reply[dray.Record]
 	seen := map[string]bool{} // a call may leave the queue between two requests
 	for _, status := range []dray.Status{dray.StatusQueued, dray.StatusRunning} {
 		filters := url.Values{"status": {string(status)}, "limit": {"1000"}}
+		if session != "" {
+			filters.Set("session_id", session)
+		}
 		for more := true; more; {
 			page, err := FetchPage[jsontext.Value](ctx, c, Invocations, filters)
 			if err != nil {

@@ -81,6 +81,14 @@ func (c *Client) CancelAndWait(ctx context.Context, id string) (Reply[dray.Recor
 	return post[dray.Record](ctx, c, invocationPath(id, "/cancel"), nil)
 }
 
+// CancelSession cancels the caller's own calls of a session and returns their records when they
+// have ended.
+func (c *Client) CancelSession(ctx context.Context, session string,
+) (Reply[Page[dray.Record]], error) {
+	path := "/v1/invocations/cancel?" + url.Values{"session_id": {session}}.Encode()
+	return post[Page[dray.Record]](ctx, c, path, nil)
+}
+
 func invocationPath(id, rest string) string {
 	return "/v1/invocations/" + url.PathEscape(id) + rest
 }

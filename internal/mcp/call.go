@@ -19,8 +19,12 @@ import (
 	"github.com/dray-dev/dray/internal/strictjson"
 )
 
-// maxWait is the maximum of wait_ms.
-const maxWait = 24 * time.Hour
+const (
+	// maxWait is the maximum of wait_ms.
+	maxWait = 24 * time.Hour
+	// maxView is the maximum of view in bytes.
+	maxView = 1 << 20
+)
 
 // callOptions are the arguments of a tool call that are not the tool's input.
 type callOptions struct {
@@ -34,6 +38,7 @@ type callOptions struct {
 	IdempotencyKey *string           `json:"idempotency_key"`
 	Stdin          *string           `json:"stdin"`
 	StdinOpen      bool              `json:"stdin_open"`
+	View           *int              `json:"view"`
 }
 
 // split separates the options of a call from the input of its tool.
@@ -63,6 +68,10 @@ func split(arguments json.RawMessage, t *dray.Tool) (opts callOptions, input jso
 	if w := opts.WaitMS; w != nil && (*w < 0 || *w > maxWait.Milliseconds()) {
 		return opts, nil, dray.Errorf(dray.CodeInvalidRequest, "invalid wait_ms %d", *w).
 			WithHint("use whole milliseconds from 0 to %d", maxWait.Milliseconds())
+	}
+	if v := opts.View; v != nil && (*v < 1 || *v > maxView) {
+		return opts, nil, dray.Errorf(dray.CodeInvalidRequest, "invalid view %d", *v).
+			WithHint("use 1 to %d bytes; read_output has all that is kept", maxView)
 	}
 	input, err = strictjson.Encode(members)
 	return opts, input, err
@@ -138,7 +147,11 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	if wait < 0 && taskRequestOf(ctx) != nil {
 		wait = taskDelay
 	}
-	return s.await(ctx, req, c, wait, current.View)
+	view := current.View
+	if opts.View != nil {
+		view = *opts.View
+	}
+	return s.await(ctx, req, c, wait, view)
 }
 
 func (o callOptions) wait() time.Duration {

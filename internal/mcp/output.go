@@ -13,12 +13,15 @@ import (
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/strictjson"
+	"github.com/dray-dev/dray/internal/textview"
 )
 
 const (
 	// defaultRead and maxRead are the bytes of output that read_output returns.
 	defaultRead = 16 << 10
 	maxRead     = 256 << 10
+	// maxListedInput bounds what list_calls shows of an input, in bytes.
+	maxListedInput = 200
 )
 
 // ownTool is a tool for the calls of a client. It is no call itself, and has no record.
@@ -57,15 +60,17 @@ var ownTools = []ownTool{
 	},
 	{
 		name: "cancel_call", destructive: true, run: (*Server).cancelCall,
-		description: "End a running call and all processes that it started. A call that has ended does " +
-			"not change.",
-		schema: `{"type":"object","properties":{` + idSchema + `},"required":["id"],` +
+		description: "End a running call, or all of a session, and all processes that they started. A " +
+			"call that has ended does not change.",
+		schema: `{"type":"object","properties":{` + idSchema + `,` +
+			`"session":{"type":"string","description":"The session whose calls to end, in place of id."}},` +
 			`"additionalProperties":false}`,
 	},
 	{
 		name: "list_calls", readOnly: true, run: (*Server).listCalls,
 		description: "List your calls that still run.",
-		schema:      `{"type":"object","properties":{},"additionalProperties":false}`,
+		schema: `{"type":"object","properties":{"session":{"type":"string","description":"Only calls ` +
+			`of this session."}},"additionalProperties":false}`,
 	},
 }
 
@@ -108,6 +113,8 @@ type ownArguments struct {
 	WaitMS int64  `json:"wait_ms"`
 	Text   string `json:"text"`
 	EOF    bool   `json:"eof"`
+	// Session is empty, or the session of the calls that are meant.
+	Session string `json:"session"`
 }
 
 func (a *ownArguments) check() error {
@@ -219,6 +226,17 @@ func (s *Server) writeStdin(ctx context.Context, req *sdk.CallToolRequest,
 
 func (s *Server) cancelCall(ctx context.Context, req *sdk.CallToolRequest,
 ) (*sdk.CallToolResult, error) {
+	args, err := decodeOwn(req)
+	if err != nil {
+		return nil, err
+	}
+	if (args.ID == "") == (args.Session == "") {
+		return nil, dray.Errorf(dray.CodeInvalidInput, "name either a call or a session").
+			WithHint("use id or session; list_calls has both")
+	}
+	if args.Session != "" {
+		return s.cancelSession(ctx, req, args.Session)
+	}
 	c, _, err := s.findRunning(ctx, req)
 	if err != nil {
 		return nil, err
@@ -237,21 +255,51 @@ func (s *Server) cancelCall(ctx context.Context, req *sdk.CallToolRequest,
 	return res, err
 }
 
+func (s *Server) cancelSession(ctx context.Context, req *sdk.CallToolRequest, session string,
+) (*sdk.CallToolResult, error) {
+	ids := []string{}
+	for _, c := range s.cfg.Calls.CancelSession(ctx, principalOf(req), session) {
+		ids = append(ids, c.ID())
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return message(map[string]any{"cancelled": ids}, "%d calls of session %s cancelled %s", len(ids),
+		session, strings.Join(ids, " ")), nil
+}
+
 func (s *Server) listCalls(_ context.Context, req *sdk.CallToolRequest,
 ) (*sdk.CallToolResult, error) {
+	args, err := decodeOwn(req)
+	if err != nil {
+		return nil, err
+	}
 	type runningCall struct {
-		ID     string      `json:"id"`
-		Tool   string      `json:"tool"`
-		Status dray.Status `json:"status"`
-		Since  time.Time   `json:"started_at"`
+		ID      string      `json:"id"`
+		Tool    string      `json:"tool"`
+		Status  dray.Status `json:"status"`
+		Session string      `json:"session,omitempty"`
+		Input   string      `json:"input"` // its beginning
+		Since   time.Time   `json:"started_at"`
 	}
 	list := []runningCall{}
 	var b strings.Builder
 	for _, c := range s.cfg.Calls.Active(principalOf(req)) {
 		rec := c.Record()
-		list = append(list, runningCall{rec.ID, rec.Tool, rec.Status, rec.StartedAt})
-		fmt.Fprintf(&b, "%s %s %s, for %v\n", rec.ID, rec.Tool, rec.Status,
+		session := rec.Context.SessionID
+		if args.Session != "" && session != args.Session {
+			continue
+		}
+		input := textview.Prefix(string(rec.Input), maxListedInput)
+		list = append(list, runningCall{
+			rec.ID, rec.Tool, rec.Status, session, input, rec.StartedAt,
+		})
+		fmt.Fprintf(&b, "%s %s %s, for %v", rec.ID, rec.Tool, rec.Status,
 			time.Since(rec.StartedAt).Round(time.Second))
+		if session != "" {
+			fmt.Fprintf(&b, ", session %s", session)
+		}
+		fmt.Fprintf(&b, ": %s\n", input)
 	}
 	if len(list) == 0 {
 		b.WriteString("no call is running")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/call/eventlog"
+	"github.com/dray-dev/dray/internal/textview"
 )
 
 const (
@@ -79,7 +80,7 @@ func progressLine(ev eventlog.Event) string {
 	if ev.Name == eventlog.Progress {
 		return shorten(body.Phase + ": " + body.Message)
 	}
-	text := bytes.TrimSpace([]byte(plainText(body.Text)))
+	text := bytes.TrimSpace([]byte(textview.Plain(body.Text)))
 	return shorten(string(text[bytes.LastIndexByte(text, '\n')+1:]))
 }
 
@@ -87,7 +88,7 @@ func shorten(s string) string {
 	if len(s) <= maxProgress {
 		return s
 	}
-	return validPrefix(s, maxProgress) + "..."
+	return textview.Prefix(s, maxProgress) + "..."
 }
 
 // notifyProgress sends the latest line, and now and then that the call still runs. The number of a

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/call"
+	"github.com/dray-dev/dray/internal/textview"
 )
 
 // callResult is the structured content of a result. It has all that the text has.
@@ -66,8 +67,8 @@ func newCallResult(rec dray.Record, view int) callResult {
 		}
 	}
 	var cut [2]bool
-	r.Stdout, cut[0] = bound(plainText(rec.Stdout.Text), view, rec.ID)
-	r.Stderr, cut[1] = bound(plainText(rec.Stderr.Text), view, rec.ID)
+	r.Stdout, cut[0] = textview.Bound(textview.Plain(rec.Stdout.Text), view, rec.ID)
+	r.Stderr, cut[1] = textview.Bound(textview.Plain(rec.Stderr.Text), view, rec.ID)
 	r.Truncated = cut[0] || cut[1] || rec.Stdout.OmittedBytes+rec.Stderr.OmittedBytes > 0
 	r.setOutput(rec.Output, view)
 	return r
@@ -80,7 +81,7 @@ func (r *callResult) setOutput(output json.RawMessage, view int) {
 		r.Output = output
 	} else {
 		r.Truncated = true
-		text, _ := bound(string(output), 4*view, r.ID)
+		text, _ := textview.Bound(string(output), 4*view, r.ID)
 		r.Output, _ = json.Marshal(text)
 	}
 	if string(r.Output) == "null" {
@@ -164,8 +165,8 @@ func runningResult(c *call.Call, view int) *sdk.CallToolResult {
 		DurationMS: float64(time.Since(rec.StartedAt).Milliseconds()),
 	}
 	var cut [2]bool
-	r.Stdout, cut[0] = bound(plainText(soFar(c, dray.Stdout)), view, r.ID)
-	r.Stderr, cut[1] = bound(plainText(soFar(c, dray.Stderr)), view, r.ID)
+	r.Stdout, cut[0] = textview.Bound(textview.Plain(soFar(c, dray.Stdout)), view, r.ID)
+	r.Stderr, cut[1] = textview.Bound(textview.Plain(soFar(c, dray.Stderr)), view, r.ID)
 	r.Truncated = cut[0] || cut[1]
 	return r.result(false)
 }

@@ -132,6 +132,8 @@ var options = []option{
 		`this time."}`},
 	{name: "wait_ms", schema: `{"type":"integer","minimum":0,"description":"Return after this time ` +
 		`with the id of the call if it still runs; read_output waits for the rest."}`},
+	{name: "view", schema: `{"type":"integer","minimum":1,"maximum":1048576,"description":"Maximum ` +
+		`bytes of each output stream in the result; read_output has the rest."}`},
 	{name: "idempotency_key", schema: `{"type":"string","description":"Calls with the same key are ` +
 		`one call: set it to repeat a call safely."}`},
 	{name: "stdin", stdin: true, schema: `{"type":"string","description":"Text for the standard ` +

@@ -200,6 +200,7 @@ func (r *Registry) pythonTool() *definition {
 	d := &definition{
 		Tool: dray.Tool{
 			Name: "python", Timeout: r.Python.Wall, StartsProcess: true, AcceptsStdin: true,
+			SessionOf:   sessionOf,
 			Environment: r.Python.needs(pythonInput{}).Environment,
 		},
 		check: func(input json.RawMessage) []dray.Detail {

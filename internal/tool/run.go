@@ -38,7 +38,9 @@ func processTool[In any](r *Registry, name string, command func(In) ([]string, s
 		return outcome.Result, err
 	}
 	return &definition{
-		Tool:  dray.Tool{Name: name, StartsProcess: true, AcceptsStdin: true},
+		Tool: dray.Tool{
+			Name: name, StartsProcess: true, AcceptsStdin: true, SessionOf: sessionOf,
+		},
 		run:   r.fetchOutputs(run),
 		paths: pathRules{texts: []string{text}},
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,13 @@ import (
 type sessionInput struct {
 	Session string `json:"session"`
 	End     bool   `json:"end"`
+}
+
+// sessionOf returns the session that an input of exec, shell or python names, or "".
+func sessionOf(input json.RawMessage) string {
+	var in sessionInput
+	_ = json.Unmarshal(input, &in) // an input that is not valid ends the call
+	return in.Session
 }
 
 // shellState is what a session keeps between its commands: the working directory, and how the

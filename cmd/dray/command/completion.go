@@ -138,7 +138,7 @@ func workspaceFolders(ctx context.Context, c *client.Client) ([]string, error) {
 }
 
 func activeIDs(ctx context.Context, c *client.Client) ([]string, error) {
-	calls, err := c.Active(ctx)
+	calls, err := c.Active(ctx, "")
 	return each(calls, func(r client.Reply[dray.Record]) string {
 		return r.Value.ID + "\t" + r.Value.Tool
 	}), err

@@ -86,19 +86,23 @@ func withError(name string, err *dray.Error) string {
 }
 
 func newPs(a *app) *cobra.Command {
-	return a.onDaemon(&cobra.Command{
+	var session string
+	cmd := a.onDaemon(&cobra.Command{
 		Use:   "ps",
 		Short: "List the calls that run or wait for a slot",
-		Long: `ps lists the calls that run or wait for a slot. For calls that have ended see
-dray audit list. ps does not start a daemon: if none is running, it exits with 3.`,
+		Long: `ps lists the calls that run or wait for a slot, with --session those of a session.
+For calls that have ended see dray audit list. ps does not start a daemon: if none is
+running, it exits with 3.`,
 		Args: noArgs,
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
-		calls, err := c.Active(ctx)
+		calls, err := c.Active(ctx, session)
 		if err != nil {
 			return err
 		}
 		return a.printActive(calls)
 	})
+	cmd.Flags().StringVar(&session, "session", "", "only calls of the session with this `id`")
+	return cmd
 }
 
 func (a *app) printActive(calls []client.Reply[dray.Record]) error {
@@ -119,16 +123,33 @@ func (a *app) printActive(calls []client.Reply[dray.Record]) error {
 }
 
 func newCancel(a *app) *cobra.Command {
-	return a.onDaemon(&cobra.Command{
-		Use:   "cancel ID",
-		Short: "Cancel a call and wait for its end",
+	var session string
+	oneID := oneArg("the id of a call", "run dray ps to find it")
+	cmd := a.onDaemon(&cobra.Command{
+		Use:   "cancel ID | --session S",
+		Short: "Cancel a call, or those of a session, and wait for the end",
 		Long: `cancel cancels a call, waits until everything that it started has ended, and prints
 how it ended. ID may be the beginning of an id, of at least 8 characters. A call that
-has ended already does not change. cancel does not start a daemon: if none is running,
+has ended already does not change. With --session it cancels all your calls of that
+session which run or are queued. cancel does not start a daemon: if none is running,
 it exits with 3.`,
-		Example: "  dray ps\n  dray cancel 01980f2e-5b1c-7c3a-9d2e-0123456789ab",
-		Args:    oneArg("the id of a call", "run dray ps to find it"),
+		Example: "  dray ps\n  dray cancel 01980f2e-5b1c-7c3a-9d2e-0123456789ab\n" +
+			"  dray cancel --session build",
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch ofSession := cmd.Flags().Changed("session"); {
+			case ofSession && len(args) > 0:
+				return dray.Errorf(dray.CodeInvalidRequest, "name a call or a session, not both").
+					WithHint("see dray cancel --help")
+			case ofSession:
+				return nil
+			default:
+				return oneID(cmd, args)
+			}
+		},
 	}, func(ctx context.Context, c *client.Client, args []string) error {
+		if len(args) == 0 {
+			return a.cancelSession(ctx, c, session)
+		}
 		id, err := fullID(ctx, c, args[0])
 		if err != nil {
 			return err
@@ -141,6 +162,24 @@ it exits with 3.`,
 			_, err := fmt.Fprintf(a.out, "%s: %s\n", rec.ID, endOf(rec))
 			return outputError(err)
 		})
+	})
+	cmd.Flags().StringVar(&session, "session", "", "cancel the calls of the session with this `id`")
+	return cmd
+}
+
+func (a *app) cancelSession(ctx context.Context, c *client.Client, session string) error {
+	reply, err := c.CancelSession(ctx, session)
+	return printReply(a, reply, err, func(page client.Page[dray.Record]) error {
+		for _, rec := range page.Items {
+			if _, err := fmt.Fprintf(a.out, "%s: %s\n", rec.ID, endOf(rec)); err != nil {
+				return outputError(err)
+			}
+		}
+		if len(page.Items) == 0 {
+			_, err := fmt.Fprintf(a.out, "no call of session %s runs\n", session)
+			return outputError(err)
+		}
+		return nil
 	})
 }
 

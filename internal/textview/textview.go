@@ -1,4 +1,6 @@
-package mcp
+// Package textview turns the output of tools into text for models: as a reader of a terminal sees
+// it, and of a bounded size (SS-06).
+package textview
 
 import (
 	"fmt"
@@ -21,10 +23,10 @@ var eraseLine = regexp.MustCompile(`\x1b\[[02]?K`)
 
 const erase = "\x18"
 
-// plainText returns a text as a reader of a terminal sees it (SS-06): without control sequences,
+// Plain returns a text as a reader of a terminal sees it (SS-06): without control sequences,
 // and of lines that were overwritten by carriage returns, as progress bars are, only the last
 // state.
-func plainText(s string) string {
+func Plain(s string) string {
 	if !strings.ContainsAny(s, "\x1b\r\b\x00\x07"+erase) {
 		return s
 	}
@@ -68,13 +70,13 @@ func overwritten(line string) string {
 	return strings.TrimRight(string(cells), " ")
 }
 
-// bound returns a text of at most about limit bytes: its head and its tail, and between them how
+// Bound returns a text of at most about limit bytes: its head and its tail, and between them how
 // much was left out and how to read it.
-func bound(s string, limit int, id string) (text string, truncated bool) {
+func Bound(s string, limit int, id string) (text string, truncated bool) {
 	if len(s) <= limit {
 		return s, false
 	}
-	head := validPrefix(s, limit/2)
+	head := Prefix(s, limit/2)
 	tail := s[len(s)-limit/2:]
 	for len(tail) > 0 && !utf8.RuneStart(tail[0]) {
 		tail = tail[1:]
@@ -84,8 +86,8 @@ func bound(s string, limit int, id string) (text string, truncated bool) {
 		head, omitted, id, tail), true
 }
 
-// validPrefix returns at most n bytes of a text, in whole characters.
-func validPrefix(s string, n int) string {
+// Prefix returns at most n bytes of a text, in whole characters.
+func Prefix(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

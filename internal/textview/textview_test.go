@@ -1,13 +1,15 @@
-package mcp
+package textview_test
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/dray-dev/dray/internal/textview"
 )
 
 // What a terminal would show is left of control sequences and overwritten lines (SS-06).
-func TestPlainText(t *testing.T) {
+func TestPlain(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\ttext\n":                            "plain\ttext\n",
 		"\x1b[1;31mred\x1b[0m\n":                   "red\n",
@@ -22,17 +24,17 @@ func TestPlainText(t *testing.T) {
 		"\x1b":                                     "",
 		"\x1bPdata":                                "",
 	} {
-		if got := plainText(in); got != want {
+		if got := textview.Plain(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
 }
 
-func FuzzPlainText(f *testing.F) {
+func FuzzPlain(f *testing.F) {
 	f.Add("\x1b[31mred\rx\b\n", 10)
 	f.Fuzz(func(t *testing.T, s string, limit int) {
 		s = strings.ToValidUTF8(s, "?")
-		plain := plainText(s)
+		plain := textview.Plain(s)
 		if !utf8.ValidString(plain) || strings.ContainsAny(plain, "\x1b\r\b\x00\x07") &&
 			strings.Contains(s, "\x1b") {
 			t.Errorf("%q becomes %q", s, plain)
@@ -40,7 +42,7 @@ func FuzzPlainText(f *testing.F) {
 		if limit < 0 || limit > 1<<20 {
 			return
 		}
-		text, truncated := bound(plain, limit, "id")
+		text, truncated := textview.Bound(plain, limit, "id")
 		if !utf8.ValidString(text) || !truncated && text != plain {
 			t.Errorf("%q is bounded to %q", plain, text)
 		}
@@ -49,25 +51,9 @@ func FuzzPlainText(f *testing.F) {
 
 // A cut is between characters and says how much is missing.
 func TestBound(t *testing.T) {
-	text, truncated := bound(strings.Repeat("ä", 100), 21, "ID")
+	text, truncated := textview.Bound(strings.Repeat("ä", 100), 21, "ID")
 	const want = "ääääää\n[... 180 bytes omitted, read them with read_output and id ID ...]\nääääää"
 	if !truncated || strings.Count(text, "ä") != 10 {
 		t.Errorf("got %q, want like %q", text, want)
-	}
-}
-
-// The ids of another key, and made-up ones, are not sessions.
-func TestSessionIDs(t *testing.T) {
-	s := &signer{key: []byte("key")}
-	id := s.newID()
-	other := &signer{key: []byte("other")}
-	if !s.signed(id) || other.signed(id) || s.signed("") || s.signed("x-y") || s.signed(id+"0") {
-		t.Errorf("signed: %v %v", s.signed(id), other.signed(id))
-	}
-	for range maxDeleted + 10 {
-		s.delete("a", s.newID())
-	}
-	if s.delete("a", id); !s.isDeleted("a", id) || s.isDeleted("b", id) || len(s.deleted) != maxDeleted {
-		t.Errorf("%d deleted ids", len(s.deleted))
 	}
 }
