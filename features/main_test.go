@@ -12,9 +12,10 @@ import (
 	"github.com/dray-dev/dray/cmd/dray/command"
 )
 
-// TestMain runs the test binary as dray if a test starts it as a daemon or on a terminal.
+// TestMain runs the test binary as dray if a test starts it with a command. Else a test that starts
+// it would run all tests again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "exec") {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
 		os.Exit(command.Execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
