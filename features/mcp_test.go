@@ -124,6 +124,19 @@ func forEachRevision(t *testing.T, run func(t *testing.T, d *daemon, c *mcpClien
 	}
 }
 
+// A call in a session of a shell says where its next command starts (SS-01, MC-03).
+func TestMCPShellSession(t *testing.T) {
+	forEachRevision(t, func(t *testing.T, _ *daemon, c *mcpClient, dir string) {
+		writeFiles(t, dir, map[string]string{"sub/x": ""})
+		r := c.call("shell", map[string]any{"command": "cd sub; export A=1", "session": "s"})
+		session, _ := r.value["session"].(map[string]any)
+		if session["cwd"] != dir+"/sub" || session["name"] != "s" {
+			t.Errorf("the session is %v", r.value)
+		}
+		c.call("shell", map[string]any{"command": "echo $A $PWD", "session": "s"}).has(t, "1 "+dir+"/sub")
+	})
+}
+
 // Every tool has a description and all four annotations (MC-01).
 func TestMCPTools(t *testing.T) {
 	forEachRevision(t, func(t *testing.T, _ *daemon, c *mcpClient, _ string) {

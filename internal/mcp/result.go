@@ -30,6 +30,8 @@ type callResult struct {
 	Container  string          `json:"container,omitempty"`
 	Warnings   []string        `json:"warnings,omitempty"`
 	Synced     []string        `json:"synced,omitempty"`
+	// Session is that of a shell that the call ran in.
+	Session *dray.SessionReport `json:"session,omitempty"`
 }
 
 // endResult returns the result of a call that has ended, of its record.
@@ -50,7 +52,7 @@ func isError(rec dray.Record) bool {
 func newCallResult(rec dray.Record, view int) callResult {
 	r := callResult{
 		ID: rec.ID, Tool: rec.Tool, Status: rec.Status, Reason: rec.Reason, ExitCode: rec.ExitCode,
-		Signal: rec.Signal, Warnings: rec.Metadata.Warnings,
+		Signal: rec.Signal, Warnings: rec.Metadata.Warnings, Session: rec.Metadata.Session,
 	}
 	if rec.Error != nil && (rec.Error.Code != "" || rec.Error.Message != "") {
 		r.Error = rec.Error
