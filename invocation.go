@@ -63,8 +63,10 @@ type Invocation struct {
 	Container   string            `json:"container,omitempty"`
 	Environment EnvironmentChoice `json:"environment,omitempty"`
 	// Cwd is relative to the workspace, or an absolute path of the host; clean, without "..".
-	Cwd string            `json:"cwd,omitempty"`
-	Env map[string]string `json:"env,omitempty"`
+	Cwd string `json:"cwd,omitempty"`
+	// CwdIsDefault makes Cwd only the directory where a session of a shell begins.
+	CwdIsDefault bool              `json:"cwd_is_default,omitempty"`
+	Env          map[string]string `json:"env,omitempty"`
 	// LocalEnv are the caller's values of ${localEnv:X}. They may be secrets, so they are neither
 	// stored nor logged.
 	LocalEnv map[string]string `json:"-"`
@@ -91,6 +93,10 @@ type Invocation struct {
 	Plan      PlanRouting `json:"plan"`
 	Principal string      `json:"principal"`
 }
+
+// StartsInSessionCwd reports whether a command of a session of a shell starts in the directory that
+// the command before has left.
+func (inv Invocation) StartsInSessionCwd() bool { return inv.Cwd == "" || inv.CwdIsDefault }
 
 // CallContext identifies on whose behalf a call is made. Its ids are variables of the process
 // (EnvPlanID), and it is recorded. PlanID selects the configured routing and budget of a plan.

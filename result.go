@@ -270,6 +270,8 @@ type Record struct {
 	ID     string `json:"id"`
 	Tool   string `json:"tool"`
 	Status Status `json:"status"`
+	// Approval is the id of the approval that the call waits for. Its status is queued.
+	Approval string `json:"approval,omitempty"`
 	// Reason is empty while the call runs.
 	Reason    Reason          `json:"reason,omitempty"`
 	ExitCode  *int            `json:"exit_code"`

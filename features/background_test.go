@@ -118,7 +118,7 @@ func TestSessionIsListedAndStopped(t *testing.T) {
 	d := user.daemon
 	for name, stop := range map[string]func(session string) string{
 		"HTTP": func(session string) string {
-			a, err := d.ask(t.Context(), http.MethodPost, "/v1/invocations/cancel?session_id="+session, nil)
+			a, err := d.ask(t.Context(), http.MethodPost, "/v1/sessions/cancel?session_id="+session, nil)
 			if err != nil || a.status != http.StatusOK {
 				t.Fatalf("%s, %v", a.raw, err)
 			}

@@ -14,6 +14,7 @@ type rawMCP struct {
 	t          *testing.T
 	tcp, token string
 	root       string // where tools may run
+	elicits    bool   // requests say that the client can ask its user
 }
 
 func startRawMCP(t *testing.T) (user, ci rawMCP) {

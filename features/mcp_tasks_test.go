@@ -24,10 +24,14 @@ func (c rawMCP) request(method, name, extension string, params map[string]any,
 	if extension != "" {
 		extensions[extension] = map[string]any{}
 	}
+	capabilities := map[string]any{"extensions": extensions}
+	if c.elicits {
+		capabilities["elicitation"] = map[string]any{"form": map[string]any{}}
+	}
 	params["_meta"] = map[string]any{
 		"io.modelcontextprotocol/protocolVersion":    revisions[1],
 		"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "t", "version": "1"},
-		"io.modelcontextprotocol/clientCapabilities": map[string]any{"extensions": extensions},
+		"io.modelcontextprotocol/clientCapabilities": capabilities,
 	}
 	body, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "http://"+host+"/mcp",
@@ -96,7 +100,7 @@ func (c rawMCP) ended(id string) map[string]any {
 		if code != 0 || task["resultType"] != "complete" || task["taskId"] != id {
 			c.t.Fatalf("tasks/get: %v %v", task, code)
 		}
-		if task["status"] != "working" {
+		if status := task["status"]; status != "working" && status != "input_required" {
 			return task
 		}
 		if time.Now().After(end) {
@@ -178,4 +182,78 @@ func TestMCPTask_Result(t *testing.T) {
 	}
 	user.daemon = next
 	check()
+}
+
+// A call that needs an approval is a task at once. It asks a client that can show a form, and tells
+// others what it waits for; an answer to another question decides nothing (MC-04, MC-05).
+func TestMCPTask_Approval(t *testing.T) {
+	for name, c := range map[string]struct {
+		elicits bool
+		action  string
+		state   string
+		ran     int
+	}{
+		"accepted":            {true, "accept", "used", 1},
+		"declined":            {true, "decline", "denied", 0},
+		"approved by HTTP":    {false, "", "used", 1},
+		"closed and approved": {true, "cancel", "used", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := startAsking(t, "")
+			client := rawMCP{daemon: a.daemon, t: t, root: a.root, elicits: c.elicits}
+			created, code := client.request("tools/call", "deploy", tasksExtension, map[string]any{
+				"name": "deploy", "arguments": map[string]any{"to": "prod", "cwd": a.root + "/work"},
+			})
+			id := fmt.Sprint(created["taskId"])
+			if code != 0 || created["resultType"] != "task" || created["status"] != "working" {
+				t.Fatalf("the call that asks: %v %v", created, code)
+			}
+			list := getFrom(t, a.daemon, "/v1/approvals")
+			approval := fmt.Sprint(list.at("/items/0/id"))
+			task, _ := client.task("tasks/get", id)
+			questions, _ := task["inputRequests"].(map[string]any)
+			question, _ := questions["approval-"+approval].(map[string]any)
+			if (task["status"] == "input_required") != c.elicits || (question != nil) != c.elicits ||
+				!strings.Contains(fmt.Sprint(task["statusMessage"]), approval) {
+				t.Errorf("the task that waits: %v", task)
+			}
+			if c.elicits && !strings.Contains(fmt.Sprint(question), `"to":"prod"`) {
+				t.Errorf("the question does not show the call: %v", question)
+			}
+			call := getFrom(t, a.daemon, "/v1/invocations/"+id)
+			if call.at("/status") != "queued" || call.at("/approval") != approval {
+				t.Errorf("the call that waits: %s", call.raw)
+			}
+			answer := func(key, action string) {
+				t.Helper()
+				_, code := client.request("tasks/update", id, tasksExtension, map[string]any{
+					"taskId":         id,
+					"inputResponses": map[string]any{key: map[string]any{"action": action}},
+				})
+				if code != 0 {
+					t.Fatalf("tasks/update: %v", code)
+				}
+			}
+			answer("approval", "accept")
+			answer("approval-"+id, "accept")
+			if a.runs() != 0 {
+				t.Fatal("the answer to another question runs the call")
+			}
+			if c.elicits {
+				answer("approval-"+approval, c.action)
+			}
+			if c.action == "" || c.action == "cancel" {
+				a.decide(approval, "approve")
+			}
+			ended := client.ended(id)
+			result, _ := ended["result"].(map[string]any)
+			if ended["status"] != "completed" || result["isError"] == (c.ran == 1) || a.runs() != c.ran {
+				t.Errorf("%d runs; the task at its end: %v", a.runs(), ended)
+			}
+			list = getFrom(t, a.daemon, "/v1/approvals?state=all")
+			if list.at("/items/0/state") != c.state || list.at("/items/1") != nil {
+				t.Errorf("the approvals: %s", list.raw)
+			}
+		})
+	}
 }

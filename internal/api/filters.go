@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -32,7 +33,9 @@ var allReasons = []dray.Reason{
 // callQuery selects the calls that a request asks for and that its caller may see.
 type callQuery struct {
 	audit.Query
-	queued []string // ids that the audit log has as running
+	// queued has the ids of calls that the audit log has as running, and the approvals that they
+	// wait for.
+	queued map[string]string
 }
 
 // query returns the query of a request. A caller that may not see the calls of all gets its own
@@ -55,18 +58,18 @@ func (h *lists) query(r *http.Request) (callQuery, error) {
 	case dray.StatusQueued:
 		q.Status = dray.StatusRunning
 		if q.Only == nil {
-			q.Only = append([]string{}, queued...)
+			q.Only = slices.AppendSeq([]string{}, maps.Keys(queued))
 		}
 	case dray.StatusRunning:
-		q.Except = queued
+		q.Except = slices.Collect(maps.Keys(queued))
 	}
 	return callQuery{q, queued}, nil
 }
 
 // markQueued sets the status of a call that the audit log has as running.
 func (q callQuery) markQueued(rec *dray.Record) {
-	if rec.Status == dray.StatusRunning && slices.Contains(q.queued, rec.ID) {
-		rec.Status = dray.StatusQueued
+	if approval, ok := q.queued[rec.ID]; ok && rec.Status == dray.StatusRunning {
+		rec.Status, rec.Approval = dray.StatusQueued, approval
 	}
 }
 

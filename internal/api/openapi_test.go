@@ -17,7 +17,7 @@ var contract = []string{
 	"GET /healthz", "GET /openapi.json", "GET /readyz",
 	"GET /v1/invocations", "POST /v1/invocations", "GET /v1/invocations/{id}", "GET /v1/invocations/{id}/events",
 	"GET /v1/invocations/{id}/output/{stream}", "POST /v1/invocations/{id}/stdin", "POST /v1/invocations/{id}/resize",
-	"POST /v1/invocations/{id}/signal", "POST /v1/invocations/cancel", "POST /v1/invocations/{id}/cancel",
+	"POST /v1/invocations/{id}/signal", "POST /v1/sessions/cancel", "POST /v1/invocations/{id}/cancel",
 	"GET /v1/audit/export", "GET /v1/audit/files", "GET /v1/audit/checkpoint", "GET /v1/audit/receipt/{id}", "GET /v1/audit/verify", "GET /v1/audit/stats", "GET /v1/audit/events", "POST /v1/audit/prune", "GET /v1/approvals", "GET /v1/approvals/{id}", "POST /v1/approvals/{id}/decision", "POST /v1/route", "GET /v1/tools", "GET /v1/tools/{name}", "POST /v1/paths", "POST /v1/sync",
 	"GET /v1/status", "POST /v1/reload",
 	"POST /v1/tools/{name}/enable", "POST /v1/tools/{name}/disable",

@@ -76,7 +76,7 @@ func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*oper
 			wait(waitDoc).shaped().
 			returns(200, "The invocation, which has ended.", dray.Record{}).
 			returns(202, "The invocation, which is ending.", dray.Record{}),
-		op("POST /v1/invocations/cancel", "cancel-session", calls.cancelSession,
+		op("POST /v1/sessions/cancel", "cancel-session", calls.cancelSession,
 			"Cancel your own calls of a session that run or are queued, and wait for their end.").
 			param("query", "session_id", "The session: context.session_id, or session of the input of "+
 				"exec, shell and python.", huma.TypeString).required().

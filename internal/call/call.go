@@ -49,6 +49,8 @@ type Call struct {
 	reader         atomic.Pointer[eventlog.Reader]
 	stdin          *StdinPipe
 	control        chan dray.Control
+	parked         chan struct{} // closed when the call waits for an approval
+	park           sync.Once
 	terminal       bool
 	cancel         context.CancelCauseFunc
 	accept         sync.Once
@@ -135,6 +137,18 @@ func (c *Call) setQueued(queued bool) {
 	}
 }
 
+// Parked is closed once the call has waited for an approval.
+func (c *Call) Parked() <-chan struct{} { return c.parked }
+
+func (c *Call) setApproval(id string) {
+	c.mu.Lock()
+	c.record.Approval = id
+	c.mu.Unlock()
+	if id != "" {
+		c.park.Do(func() { close(c.parked) })
+	}
+}
+
 func (c *Call) wasAccepted() bool {
 	select {
 	case <-c.accepted:
@@ -199,6 +213,12 @@ func (s sink) Queued(waiting bool) {
 	s.call.markAccepted()
 	s.call.setQueued(waiting)
 	s.call.events.Queued(waiting)
+}
+
+// AwaitsApproval implements [approval.Sink]. An empty id ends the wait.
+func (s sink) AwaitsApproval(id string) {
+	s.Queued(id != "")
+	s.call.setApproval(id)
 }
 
 func (s sink) Progress(phase, message string) {

@@ -155,12 +155,19 @@ func (in *Intake) resolve(ctx context.Context, principal string, req *Request) (
 		return inv, nil, err
 	}
 	tool, err := in.findTool(ctx, inv)
-	if err == nil && inv.Context.SessionID == "" && tool.SessionOf != nil {
-		inv.Context.SessionID = tool.SessionOf(inv.Input)
-		checkContext(&v, inv.Context)
-		err = v.Err()
+	if err != nil {
+		return inv, nil, err
 	}
-	return inv, tool, err
+	session := ""
+	if tool.SessionOf != nil {
+		session = tool.SessionOf(inv.Input)
+	}
+	inv.CwdIsDefault = inv.CwdIsDefault && session != "" // else it says nothing
+	if inv.Context.SessionID == "" {
+		inv.Context.SessionID = session
+		checkContext(&v, inv.Context)
+	}
+	return inv, tool, v.Err()
 }
 
 // findTool returns the tool of a call: one of the daemon, else one that the workspace declares.

@@ -136,7 +136,7 @@ func (r *Registry) newCall(inv dray.Invocation, p *Prepared, cancel context.Canc
 		route: p.Route, routeErr: p.RouteErr, redactor: p.Redactor,
 		awaitsApproval: p.AwaitsApproval,
 		accepted:       make(chan struct{}), done: make(chan struct{}), record: dray.NewRecord(inv, now),
-		control: make(chan dray.Control), terminal: inv.Terminal != nil,
+		control: make(chan dray.Control), parked: make(chan struct{}), terminal: inv.Terminal != nil,
 		onAccept: func() { r.logBegin(inv) },
 	}
 	c.record.Route = p.Redactor.Route(p.Route)
@@ -235,14 +235,16 @@ func (r *Registry) CancelSession(ctx context.Context, principal, session string)
 	return calls
 }
 
-// Queued returns the ids of the calls of a principal that wait for a slot; the empty one has all.
-func (r *Registry) Queued(principal string) []string {
+// Queued returns the ids of the calls of a principal that wait, with the id of the approval that
+// they wait for, which is empty for those that wait for a slot. The empty principal has all calls.
+func (r *Registry) Queued(principal string) map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var ids []string
+	ids := map[string]string{}
 	for id, c := range r.active {
-		if (principal == "" || c.principal == principal) && c.Queued() {
-			ids = append(ids, id)
+		if rec := c.Record(); (principal == "" || c.principal == principal) &&
+			rec.Status == dray.StatusQueued {
+			ids[id] = rec.Approval
 		}
 	}
 	return ids

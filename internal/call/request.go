@@ -40,6 +40,7 @@ type Request struct {
 	Container    string                 `json:"container,omitempty" doc:"A container's name or id."`
 	Environment  dray.EnvironmentChoice `json:"environment,omitempty" enum:"auto,host,container"`
 	Cwd          string                 `json:"cwd,omitempty" doc:"A directory relative to the workspace, or an absolute host directory."`
+	CwdIsDefault bool                   `json:"cwd_is_default,omitempty" doc:"With a session of exec or shell: cwd is only where the session begins. Its later commands start where the one before has left it."`
 	Env          map[string]string      `json:"env,omitempty" doc:"Variables that are added to those of the environment."`
 	LocalEnv     map[string]string      `json:"local_env,omitempty" doc:"The caller's values of ${localEnv:X}; neither stored nor logged."`
 	Stdin        *string                `json:"stdin,omitempty" doc:"The tool's stdin, as text."`
@@ -88,7 +89,7 @@ func (r *Request) invocation(v *validate.Violations, maxTimeout time.Duration) d
 		Container: validate.ContainerName(v, "/container", r.Container),
 		Environment: validate.OneOf(v, "/environment", r.Environment,
 			dray.ChooseAuto, dray.ChooseHost, dray.ChooseContainer),
-		Cwd:         workDir(v, "/cwd", r.Cwd),
+		Cwd: workDir(v, "/cwd", r.Cwd), CwdIsDefault: r.CwdIsDefault,
 		Env:         r.Env,
 		LocalEnv:    r.LocalEnv,
 		Timeout:     timeout(v, "/timeout_seconds", r.Timeout, maxTimeout),

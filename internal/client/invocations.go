@@ -21,12 +21,13 @@ import (
 type Call struct {
 	Tool string `json:"tool"`
 	// Input may be omitted for Route.
-	Input       jsontext.Value         `json:"input,omitzero"`
-	Workspace   string                 `json:"workspace,omitzero"`
-	Container   string                 `json:"container,omitzero"`
-	Environment dray.EnvironmentChoice `json:"environment,omitzero"`
-	Cwd         string                 `json:"cwd,omitzero"`
-	Env         map[string]string      `json:"env,omitempty"`
+	Input        jsontext.Value         `json:"input,omitzero"`
+	Workspace    string                 `json:"workspace,omitzero"`
+	Container    string                 `json:"container,omitzero"`
+	Environment  dray.EnvironmentChoice `json:"environment,omitzero"`
+	Cwd          string                 `json:"cwd,omitzero"`
+	CwdIsDefault bool                   `json:"cwd_is_default,omitzero"`
+	Env          map[string]string      `json:"env,omitempty"`
 	// Leftovers is "keep" to keep the processes that the tool leaves running.
 	Leftovers dray.Leftovers `json:"leftovers,omitzero"`
 	// Paths is the side whose paths the caller writes and reads. Empty is the host.
@@ -85,7 +86,7 @@ func (c *Client) CancelAndWait(ctx context.Context, id string) (Reply[dray.Recor
 // have ended.
 func (c *Client) CancelSession(ctx context.Context, session string,
 ) (Reply[Page[dray.Record]], error) {
-	path := "/v1/invocations/cancel?" + url.Values{"session_id": {session}}.Encode()
+	path := "/v1/sessions/cancel?" + url.Values{"session_id": {session}}.Encode()
 	return post[Page[dray.Record]](ctx, c, path, nil)
 }
 

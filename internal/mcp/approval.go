@@ -53,16 +53,13 @@ func (s *Server) askUser(ctx context.Context, req *sdk.CallToolRequest, encoded 
 	if err != nil || a.State != audit.ApprovalPending {
 		return nil
 	}
-	text, ok := approvalQuestion(a)
-	if !ok {
+	question := approvalQuestion(a)
+	if question == nil {
 		return nil
 	}
 	return &sdk.CallToolResult{
-		InputRequests: sdk.InputRequestMap{approvalKey: &sdk.ElicitParams{
-			Mode: "form", Message: text,
-			RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
-		}},
-		RequestState: s.approvalState(req, id),
+		InputRequests: sdk.InputRequestMap{approvalKey: question},
+		RequestState:  s.approvalState(req, id),
 	}
 }
 
@@ -94,8 +91,7 @@ func (s *Server) approvalState(req *sdk.CallToolRequest, id string) string {
 }
 
 // takeAnswer records what the user answered in a repeated request. It returns the approval that was
-// asked about, "" for a request that repeats none. A user who accepts may send no content. One who
-// cancels has not decided, so the approval stays pending.
+// asked about, "" for a request that repeats none.
 func (s *Server) takeAnswer(ctx context.Context, req *sdk.CallToolRequest) (id string, err error) {
 	state := req.Params.RequestState
 	if state == "" {
@@ -107,17 +103,25 @@ func (s *Server) takeAnswer(ctx context.Context, req *sdk.CallToolRequest) (id s
 			WithHint("repeat the call with the state and the arguments of the question, or without a state")
 	}
 	reply, ok := req.Params.InputResponses[approvalKey].(*sdk.ElicitResult)
-	if !ok || reply == nil || reply.Action != "accept" && reply.Action != "decline" {
+	if !ok || reply == nil {
 		return id, nil
 	}
-	who := principalOf(req)
-	_, err = s.cfg.Approvals.Decide(ctx, who, id, approval.Verdict{
-		Approve: reply.Action == "accept", Principal: who, Via: "elicitation",
+	return id, s.decide(ctx, principalOf(req), id, reply)
+}
+
+// decide records the answer of a client's user about an approval. A user who accepts may send no
+// content. One who cancels has not decided, so the approval stays pending.
+func (s *Server) decide(ctx context.Context, who, id string, answer *sdk.ElicitResult) error {
+	if answer.Action != "accept" && answer.Action != "decline" {
+		return nil
+	}
+	_, err := s.cfg.Approvals.Decide(ctx, who, id, approval.Verdict{
+		Approve: answer.Action == "accept", Principal: who, Via: "elicitation",
 	})
 	if code := dray.CodeOf(err); code == dray.CodeConflict || code == dray.CodeNotFound {
-		return id, nil // the call finds out what became of it
+		return nil // the call finds out what became of it
 	}
-	return id, err
+	return err
 }
 
 // setApprovalKey makes a request whose question was answered another one than the first, which has
@@ -127,12 +131,17 @@ func setApprovalKey(r *call.Request, approvalID string) {
 	r.IdempotencyKey = &key
 }
 
-// approvalQuestion returns what the user is asked: exactly what would run, and why policy asks. ok
-// is false if it cannot be shown in full.
-func approvalQuestion(a audit.Approval) (text string, ok bool) {
+// approvalMessage says what a call waits for, to those who cannot be asked.
+func approvalMessage(id string) string {
+	return "waits for approval " + id + ": dray approvals show " + id
+}
+
+// approvalQuestion returns what the user is asked: exactly what would run, and why policy asks. It
+// returns nil if that cannot be shown in full.
+func approvalQuestion(a audit.Approval) *sdk.ElicitParams {
 	var r approval.Request
 	if json.Unmarshal(a.Request, &r) != nil {
-		return "", false
+		return nil
 	}
 	lines, complete := r.Lines()
 	lines = append(lines, approval.Line{Name: "expires", Text: a.ExpiresAt.Format(time.RFC3339)},
@@ -142,7 +151,13 @@ func approvalQuestion(a audit.Approval) (text string, ok bool) {
 	for _, line := range lines {
 		b.WriteString("\n" + line.Name + ": " + visible(line.Text))
 	}
-	return b.String(), complete && b.Len() <= maxAsked
+	if !complete || b.Len() > maxAsked {
+		return nil
+	}
+	return &sdk.ElicitParams{
+		Mode: "form", Message: b.String(),
+		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
+	}
 }
 
 // visible escapes what does not print, so that nothing in a call can hide another part of it.

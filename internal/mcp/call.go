@@ -102,6 +102,7 @@ func (o callOptions) request(name string, input json.RawMessage, h http.Header) 
 		}
 		return req
 	}
+	req.CwdIsDefault = base != "" && o.Cwd == ""
 	if base != "" && req.Workspace == "" && !path.IsAbs(req.Cwd) {
 		joined := base + "/" + req.Cwd
 		if slices.Contains(strings.Split(joined, "/"), "..") {
@@ -134,7 +135,10 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	if approvalID != "" {
 		setApprovalKey(request, approvalID)
 	}
-	if canElicit(req.Session) {
+	task := taskRequestOf(ctx)
+	if task != nil {
+		request.AwaitsApproval = true // as a task, which asks the user if the client can
+	} else if canElicit(req.Session) {
 		request.AwaitsApproval = false // the user is asked, and the request repeated
 	}
 	current := s.cfg.Current()
@@ -144,7 +148,7 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	}
 	defer c.Leave(nil)
 	wait := opts.wait()
-	if wait < 0 && taskRequestOf(ctx) != nil {
+	if wait < 0 && task != nil {
 		wait = taskDelay
 	}
 	view := current.View
@@ -163,8 +167,9 @@ func (o callOptions) wait() time.Duration {
 
 func principalOf(req *sdk.CallToolRequest) string { return req.Extra.TokenInfo.UserID }
 
-// await waits for the end of a call and returns its result. A negative wait has no limit. The call
-// is cancelled when the request is (MC-04).
+// await waits for the end of a call and returns its result. A negative wait has no limit. A client
+// that can have a task gets it at once if the call waits for an approval. The call is cancelled when
+// the request is (MC-04).
 func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Call,
 	wait time.Duration, view int,
 ) (*sdk.CallToolResult, error) {
@@ -176,8 +181,14 @@ func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Ca
 		defer timer.Stop()
 		timeout = timer.C
 	}
+	var parked <-chan struct{}
+	if taskRequestOf(ctx) != nil {
+		parked = c.Parked()
+	}
 	select {
 	case <-c.Done():
+	case <-parked:
+		return s.running(ctx, req, c, view)
 	case <-timeout:
 		return s.running(ctx, req, c, view)
 	case <-ctx.Done():

@@ -32,6 +32,8 @@ type callResult struct {
 	Synced     []string        `json:"synced,omitempty"`
 	// Session is that of a shell that the call ran in.
 	Session *dray.SessionReport `json:"session,omitempty"`
+	// Approval is what a call waits for that has not ended.
+	Approval string `json:"approval,omitempty"`
 }
 
 // endResult returns the result of a call that has ended, of its record.
@@ -108,6 +110,9 @@ func (r callResult) text() string {
 			b.WriteString("hint: " + r.Error.Hint + "\n")
 		}
 	}
+	if r.Approval != "" {
+		b.WriteString("the call " + approvalMessage(r.Approval) + "\n")
+	}
 	for _, w := range r.Warnings {
 		b.WriteString("warning: " + w + "\n")
 	}
@@ -125,7 +130,7 @@ func (r callResult) text() string {
 		b.Write(r.Output)
 	}
 	if r.Reason == "" {
-		fmt.Fprintf(&b, "\n[the call still runs: wait for it with read_output and id %s, or end it "+
+		fmt.Fprintf(&b, "\n[the call has not ended: wait for it with read_output and id %s, or end it "+
 			"with cancel_call]", r.ID)
 	}
 	return b.String()
@@ -163,7 +168,7 @@ func (r callResult) outcome() string {
 func runningResult(c *call.Call, view int) *sdk.CallToolResult {
 	rec := c.Record()
 	r := callResult{
-		ID: rec.ID, Tool: rec.Tool, Status: rec.Status,
+		ID: rec.ID, Tool: rec.Tool, Status: rec.Status, Approval: rec.Approval,
 		DurationMS: float64(time.Since(rec.StartedAt).Milliseconds()),
 	}
 	var cut [2]bool

@@ -33,7 +33,8 @@ const (
 // taskStatus is the state of a task.
 type taskStatus string
 
-// The states of a task. No call asks its client for input yet.
+// The states of a task. A call that waits for an approval requires input of clients that can ask
+// their user.
 const (
 	taskWorking       taskStatus = "working"
 	taskInputRequired taskStatus = "input_required"
@@ -121,6 +122,7 @@ func copyOf(ack *taskAck) *taskAck {
 // taskRequest is a request of a client that has declared the extension.
 type taskRequest struct {
 	principal string
+	elicits   bool  // the client can ask its user
 	created   *task // in place of the result of the tool call
 }
 
@@ -147,7 +149,10 @@ func (s *Server) serveTasks(next sdk.MethodHandler) sdk.MethodHandler {
 		default:
 			return next(ctx, method, req)
 		}
-		tr := &taskRequest{principal: req.GetExtra().TokenInfo.UserID}
+		session, _ := req.GetSession().(*sdk.ServerSession)
+		tr := &taskRequest{
+			principal: req.GetExtra().TokenInfo.UserID, elicits: canElicit(session),
+		}
 		res, err := next(context.WithValue(ctx, taskKey{}, tr), method, req)
 		if err == nil && tr.created != nil {
 			return tr.created, nil
@@ -236,15 +241,39 @@ func (s callTasks) getTask(ctx context.Context, principal, id string) (*task, er
 	if err != nil {
 		return nil, err
 	}
-	return newTask(rec, s.cfg.Current().View), nil
+	t := newTask(rec, s.cfg.Current().View)
+	if rec.Approval != "" && taskRequestOf(ctx).elicits {
+		a, err := s.cfg.Approvals.Get(ctx, principal, rec.Approval)
+		if err != nil {
+			return nil, err
+		}
+		if question := approvalQuestion(a); question != nil {
+			t.Status = taskInputRequired
+			t.InputRequests = sdk.InputRequestMap{taskQuestion(a.ID): question}
+		}
+	}
+	return t, nil
 }
 
-// updateTask ignores all answers: no call has questions.
+// taskQuestion returns the key of the question about an approval. A task asks about another
+// approval if what its call depends on has changed, and an answer is to one question only.
+func taskQuestion(approvalID string) string { return approvalKey + "-" + approvalID }
+
 func (s callTasks) updateTask(ctx context.Context, principal, id string,
-	_ map[string]json.RawMessage,
+	answers map[string]json.RawMessage,
 ) error {
-	_, _, err := s.findTask(ctx, principal, id)
-	return err
+	rec, _, err := s.findTask(ctx, principal, id)
+	if err != nil || rec.Approval == "" {
+		return err
+	}
+	var answer sdk.ElicitResult
+	if text, ok := answers[taskQuestion(rec.Approval)]; ok {
+		if err := json.Unmarshal(text, &answer); err != nil {
+			return dray.Errorf(dray.CodeInvalidRequest, "decode the answer: %w", err).
+				WithHint("answer with the result of an elicitation")
+		}
+	}
+	return s.decide(ctx, principal, rec.Approval, &answer)
 }
 
 func (s callTasks) cancelTask(ctx context.Context, principal, id string) error {
@@ -269,6 +298,9 @@ func newTask(rec dray.Record, view int) *task {
 	t := &task{
 		ResultType: "complete", ID: rec.ID, Status: taskWorking, Message: string(rec.Status),
 		CreatedAt: rec.StartedAt, UpdatedAt: rec.StartedAt, PollMS: pollInterval.Milliseconds(),
+	}
+	if rec.Approval != "" {
+		t.Message = approvalMessage(rec.Approval)
 	}
 	if rec.Reason == "" {
 		return t

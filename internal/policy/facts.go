@@ -96,7 +96,7 @@ func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 		f.Command, argv = "", nil
 	}
 	if inSession {
-		a.moves = a.moves || inv.Cwd == ""
+		a.moves = a.moves || inv.StartsInSessionCwd()
 		a.markOpaque("earlier commands of the session chose its directory, variables and functions")
 	}
 	slices.Sort(argv)

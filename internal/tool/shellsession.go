@@ -247,7 +247,7 @@ func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionC
 	if err := checkSession(call, s.state.public(in.Session)); err != nil {
 		return dray.Result{}, err
 	}
-	if call.Invocation.Cwd == "" {
+	if call.Invocation.StartsInSessionCwd() {
 		call.WorkDir = cmp.Or(s.state.cwd, call.WorkDir)
 	}
 	callEnv := call.Invocation.Env

@@ -190,7 +190,7 @@ func (f *callFlags) resolvePaths(ctx context.Context, call *client.Call) error {
 	if err != nil {
 		return err
 	}
-	call.Cwd = f.cwd
+	call.Cwd, call.CwdIsDefault = f.cwd, f.cwd == ""
 	if call.Paths == dray.PathsOfContainer {
 		return f.resolveInContainer(ctx, call, current)
 	}

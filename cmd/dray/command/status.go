@@ -89,10 +89,10 @@ func newPs(a *app) *cobra.Command {
 	var session string
 	cmd := a.onDaemon(&cobra.Command{
 		Use:   "ps",
-		Short: "List the calls that run or wait for a slot",
-		Long: `ps lists the calls that run or wait for a slot, with --session those of a session.
-For calls that have ended see dray audit list. ps does not start a daemon: if none is
-running, it exits with 3.`,
+		Short: "List the calls that run or wait",
+		Long: `ps lists the calls that run, wait for a slot (queued) or wait for an approval
+(see dray approvals), with --session those of a session. For calls that have ended see
+dray audit list. ps does not start a daemon: if none is running, it exits with 3.`,
 		Args: noArgs,
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		calls, err := c.Active(ctx, session)
@@ -116,7 +116,11 @@ func (a *app) printActive(calls []client.Reply[dray.Record]) error {
 	t := a.table("ID", "TOOL", "STATUS", "WHERE", "SINCE", "WHO", "COMMAND").leaveOut("WHO")
 	for _, c := range calls {
 		rec := c.Value
-		t.add(a.idCell(rec.ID), rec.Tool, string(rec.Status), where(rec), a.sinceCell(rec.StartedAt),
+		status := string(rec.Status)
+		if rec.Approval != "" {
+			status = "approval"
+		}
+		t.add(a.idCell(rec.ID), rec.Tool, status, where(rec), a.sinceCell(rec.StartedAt),
 			rec.Principal, commandLine(rec.Input))
 	}
 	return t.write(a.out)

@@ -222,6 +222,9 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 	if len(inv.Input) > maxShownInput {
 		shown.Input = nil
 	}
+	if session != nil && session.Cwd != "" && inv.StartsInSessionCwd() {
+		shown.Cwd = "" // the call starts in that of the session
+	}
 	if stdin != nil {
 		s := *stdin
 		s.Text = redactor.Text(s.Text)

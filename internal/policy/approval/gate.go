@@ -203,12 +203,18 @@ func (g *Gate) request(ctx context.Context, c dray.Call, described description, 
 	})
 }
 
+// Sink is a [dray.Sink] that also shows which approval a call waits for.
+type Sink interface {
+	// AwaitsApproval gets the id of the approval, and "" when the call waits no longer.
+	AwaitsApproval(id string)
+}
+
 // wait waits until an approval may have changed: until any has, or this one expires.
 func (g *Gate) wait(ctx context.Context, a audit.Approval, sink dray.Sink, changed <-chan struct{},
 ) error {
-	if q, ok := sink.(interface{ Queued(waiting bool) }); ok {
-		q.Queued(true)
-		defer q.Queued(false)
+	if s, ok := sink.(Sink); ok {
+		s.AwaitsApproval(a.ID)
+		defer s.AwaitsApproval("")
 	}
 	sink.Progress("approval", fmt.Sprintf("waits for approval %s until %s: dray approvals show %s",
 		a.ID, a.ExpiresAt.Format(time.RFC3339), a.ID))
