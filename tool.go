@@ -54,6 +54,9 @@ type Tool struct {
 	// Definition is a digest of what the tool runs beyond its input, for instance its argv. An
 	// approval is of one definition. Empty is a built-in tool.
 	Definition string
+	// Program returns the argv that a valid input makes of a command tool, and the names of the
+	// variables that the tool sets. Nil is a tool without a program of its own.
+	Program func(input json.RawMessage) (argv, variables []string)
 	// NeedsNoSlot reports whether a call with the given valid input ends at once, so that it neither
 	// waits for a slot nor counts as running: for instance an interrupt of a call that runs. Nil is
 	// never.

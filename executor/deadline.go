@@ -22,7 +22,7 @@ type Timeouts struct {
 
 // Deadline returns an Executor that cancels a call with ErrTimeout when its timeout has elapsed on
 // the monotonic clock. The timeout is the call's, else its tool's, else the default one. Time spent
-// waiting for a slot does not count.
+// waiting for an approval, a session or a slot does not count.
 func Deadline(next dray.Executor, timeouts Timeouts) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink,
 	) (dray.Result, error) {

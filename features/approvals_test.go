@@ -118,6 +118,42 @@ func (a *asking) steps(id string, want ...string) {
 	}
 }
 
+// A call that waits for an approval can be cancelled, and does not time out while it waits (SE-04).
+func TestApprovalWait(t *testing.T) {
+	a := startAsking(t, "")
+	body := a.deploy("prod")
+	body["timeout_seconds"] = 0.2
+	park := func() (call, approval string) {
+		t.Helper()
+		got, err := a.call(t.Context(), "?wait_ms=400", body)
+		if err != nil || got.status != http.StatusAccepted || got.at("/status") != "queued" {
+			t.Fatalf("the call does not wait: %v: %s", err, got.raw)
+		}
+		return got.id(), fmt.Sprint(got.at("/approval"))
+	}
+	id, approval := park()
+	ps := a.dray(t.Context(), nil, "ps")
+	if !strings.Contains(string(ps.stdout), "deploy  approval ") {
+		t.Errorf("dray ps: %s", ps.stdout)
+	}
+	got, err := a.ask(t.Context(), http.MethodPost, "/v1/invocations/"+id+"/cancel", nil)
+	if err != nil || got.at("/reason") != "cancelled" || got.at("/approval") != nil {
+		t.Errorf("the cancelled call: %v: %s", err, got.raw)
+	}
+	again, same := park()
+	if same != approval {
+		t.Errorf("the repeated call waits for %s, want %s", same, approval)
+	}
+	if status := a.decide(approval, "approve"); status != http.StatusOK {
+		t.Errorf("the decision: %d", status)
+	}
+	end := getFrom(t, a.daemon, "/v1/invocations/"+again+"?wait_ms=60000")
+	if end.at("/status") != "succeeded" || a.runs() != 1 {
+		t.Errorf("%d runs: %s", a.runs(), end.raw)
+	}
+	a.steps(approval, "pending", "approved", "used")
+}
+
 // An approved call runs once when it is repeated, and asks again after that; a second decision is a
 // conflict (SE-04, MC-05).
 func TestApprovalLetsOneCallRun(t *testing.T) {
@@ -337,7 +373,7 @@ func elicited(t *testing.T, revision, action, want string) {
 	if action == "" {
 		return
 	}
-	for _, part := range []string{"deploy", `"to":"prod"`, a.root + "/work", `LEVEL=9\u000d\u001b[2K`, id} {
+	for _, part := range []string{`command: sh -c 'echo "$0" >> ` + a.root + `/runs' prod`, `"to":"prod"`, a.root + "/work", `LEVEL=9\u000d\u001b[2K`, id} {
 		if !strings.Contains(asked, part) {
 			t.Errorf("the user does not see %q in %s", part, asked)
 		}

@@ -398,3 +398,51 @@ func (s *soakedSession) wrong(format string, args ...any) {
 	s.t.Errorf("%s %s, session %s: %.1500s", s.place.environment, s.place.shell, s.name,
 		fmt.Sprintf(format, args...))
 }
+
+// Commands that wait for their session hold no slot, and are cancelled at once (SS-01, EX-13).
+func TestShellSession_WaitsWithoutSlot(t *testing.T) {
+	root := newDir(t)
+	d := startDaemon(t, "host: {roots: ["+root+"]}\nlimits: {concurrent: 2}\n")
+	start := func(command string) string {
+		t.Helper()
+		a, err := d.call(t.Context(), "?wait_ms=0", map[string]any{
+			"tool": "shell", "cwd": root, "timeout_seconds": 60,
+			"input": map[string]any{"command": command, "session": "s"},
+		})
+		if err != nil || a.status != http.StatusAccepted {
+			t.Fatalf("%d %s, %v", a.status, a.raw, err)
+		}
+		return a.id()
+	}
+	first := start("export N=1; sleep 600")
+	var waiting []string
+	for range 6 {
+		waiting = append(waiting, start("echo $N"))
+	}
+	free, err := d.call(t.Context(), "", map[string]any{
+		"tool": "exec", "cwd": root, "input": map[string]any{"argv": []string{"true"}},
+	})
+	if err != nil || free.at("/status") != "succeeded" {
+		t.Errorf("a call beside a session with waiting calls: %v, %s", err, free.raw)
+	}
+	for _, id := range waiting {
+		if a := getFrom(t, d, "/v1/invocations/"+id); a.at("/status") != "queued" {
+			t.Errorf("a waiting call: %s", a.raw)
+		}
+	}
+	cancel := func(id string) {
+		t.Helper()
+		a, err := d.ask(t.Context(), http.MethodPost, "/v1/invocations/"+id+"/cancel", nil)
+		if err != nil || a.at("/reason") != "cancelled" || a.at("/error/code") != nil {
+			t.Errorf("cancel: %v, %s", err, a.raw)
+		}
+	}
+	cancel(waiting[0])
+	cancel(first)
+	for _, id := range waiting[1:] {
+		a := getFrom(t, d, "/v1/invocations/"+id+"?wait_ms=60000")
+		if a.at("/status") != "succeeded" || a.at("/stdout/text") != "\n" {
+			t.Errorf("after the cancelled one: %s", a.raw)
+		}
+	}
+}

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 type fixture struct {
 	tools  *Registry
 	exec   dray.Executor
+	shells *ShellSessions // of newSessions
 	folder string
 	env    dray.Environment
 }
@@ -48,11 +49,12 @@ func newFixture(t *testing.T, commands ...commandTool) *fixture {
 	folder := realDir(t)
 	env := host.New(host.Config{Roots: []string{folder}, Homes: t.TempDir()}, pool).Environment(folder)
 	tools := registryWith(t, Options{Processes: &executor.Runner{Captures: captures}}, commands...)
-	return &fixture{tools: tools, exec: resolving(tools), folder: folder, env: env}
+	return &fixture{tools: tools, exec: resolving(tools, dray.RunTool), folder: folder, env: env}
 }
 
-// resolving returns an executor that runs the tool with the name that a call's invocation has.
-func resolving(tools *Registry) dray.Executor {
+// resolving returns an executor that finds the tool with the name that a call's invocation has, and
+// passes the call on.
+func resolving(tools *Registry, next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result,
 		error,
 	) {
@@ -60,7 +62,7 @@ func resolving(tools *Registry) dray.Executor {
 		if call.Tool, err = tools.Get(ctx, call.Invocation.Tool); err != nil {
 			return dray.Result{}, err
 		}
-		return dray.RunTool.Execute(ctx, call, sink)
+		return next.Execute(ctx, call, sink)
 	})
 }
 

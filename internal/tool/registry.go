@@ -31,8 +31,6 @@ type Options struct {
 	// SyncTimeout is the Timeout of the tool sync.
 	SyncTimeout time.Duration
 	Python      PythonOptions
-	// ShellSessions are the sessions of shell and exec. Nil refuses calls that name one.
-	ShellSessions *ShellSessions
 	// ReadOutput returns a part of the output that a call kept, for the tool read_output. It fails
 	// with not_found for a call that the principal may not see.
 	ReadOutput func(ctx context.Context, principal, id string, stream dray.Stream,

@@ -102,6 +102,10 @@ func (r *Registry) command(t dray.Tool, c Command) (*definition, []Violation) {
 		_, details := tool.argv.expand(input)
 		return details
 	}
+	d.Program = func(input json.RawMessage) (argv, variables []string) {
+		argv, _ = tool.argv.expand(input)
+		return argv, slices.Sorted(maps.Keys(c.Env))
+	}
 	d.run = r.fetchOutputs(func(ctx context.Context, call dray.Call, sink dray.Sink,
 	) (dray.Result, error) {
 		return tool.run(ctx, r, call, sink)

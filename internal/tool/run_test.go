@@ -245,7 +245,7 @@ var oneFile = dray.SyncReport{
 // SY-10).
 func TestSyncTool(t *testing.T) {
 	c := &fakeTransfer{report: oneFile}
-	run := resolving(registryWith(t, Options{Transfer: c}))
+	run := resolving(registryWith(t, Options{Transfer: c}), dray.RunTool)
 	res, err := run.Execute(t.Context(), syncCall(`{"paths":["/home/me/app/x","../y"],"destination":"d","on_refused":"skip","dry_run":true}`), dray.Discard)
 	if err != nil || res.Reason != dray.ReasonExited {
 		t.Fatalf("got %+v, %v", res, err)
@@ -276,7 +276,7 @@ func TestSyncToolFails(t *testing.T) {
 		State:   dray.SyncRefused,
 		Refused: []dray.RefusedPath{{Path: "x", Code: dray.CodeDenied}},
 	}}
-	run := resolving(registryWith(t, Options{Transfer: c}))
+	run := resolving(registryWith(t, Options{Transfer: c}), dray.RunTool)
 	for _, code := range []dray.Code{
 		dray.CodeSyncRefused, dray.CodeLimitExceeded, dray.CodeDiskFull,
 		dray.CodeTransferFailed,

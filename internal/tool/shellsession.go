@@ -225,8 +225,9 @@ type sessionCall struct {
 func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionCall,
 	sink dray.Sink,
 ) (dray.Result, error) {
-	if r.ShellSessions == nil {
-		return dray.Result{}, dray.Errorf(dray.CodeUnsupported, "this daemon has no sessions of shells").
+	s, ok := ctx.Value(heldSession{}).(*shellSession)
+	if !ok {
+		return dray.Result{}, dray.Errorf(dray.CodeUnsupported, "this call cannot use a session").
 			WithHint("omit session")
 	}
 	caps := call.Environment.Capabilities()
@@ -238,12 +239,7 @@ func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionC
 				WithHint("omit session, or set agent.transport to auto")
 		}
 	}
-	s, err := r.ShellSessions.acquire(ctx, shellKey(call, in.Session), container)
-	if err != nil {
-		return dray.Result{}, err
-	}
-	started := false
-	defer func() { r.ShellSessions.release(s, started, in.End && started) }()
+	s.enterContainer(container)
 	if err := checkSession(call, s.state.public(in.Session)); err != nil {
 		return dray.Result{}, err
 	}
@@ -256,11 +252,10 @@ func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionC
 	outcome, err := r.start(ctx, call, sessionArgv(in.shell, prelude, in.argv, in.command),
 		call.Stdin, sink)
 	defer outcome.Release()
-	started = outcome.Result.Metadata.Kill != nil
-	report := &dray.SessionReport{
-		Name: in.Session, New: s.isNew, Lost: s.lost, Ended: in.End && started,
-	}
-	if started {
+	s.started = outcome.Result.Metadata.Kill != nil
+	s.ended = in.End && s.started
+	report := &dray.SessionReport{Name: in.Session, New: s.isNew, Lost: s.lost, Ended: s.ended}
+	if s.started {
 		saved := outcome.SessionState
 		if outcome.Result.Reason != dray.ReasonExited {
 			saved = nil // some shells save it when they are ended, others do not
@@ -334,25 +329,4 @@ func sessionError(err error, name, dir string) error {
 	}
 	return dray.AsError(err).WithHint("the session %s is in %s: set cwd to a directory that calls "+
 		"may use; the session continues there", name, dir)
-}
-
-// shellKey returns the session that a call names.
-func shellKey(call dray.Call, name string) shellSessionKey {
-	container := ""
-	if c := call.Environment.Capabilities().Container; c != nil {
-		container = c.Name
-	}
-	return shellKeyIn(call, name, container)
-}
-
-func shellKeyIn(call dray.Call, name, container string) shellSessionKey {
-	inv, route := call.Invocation, call.Route
-	key := shellSessionKey{
-		Principal: inv.Principal, Environment: string(route.Environment),
-		Workspace: cmp.Or(route.Workspace, inv.Workspace), Name: name,
-	}
-	if key.Workspace == "" {
-		key.Container = container
-	}
-	return key
 }

@@ -27,9 +27,10 @@ func newSessions(t *testing.T, file string) *fixture {
 func (b *fixture) openSessions(t *testing.T, file string) {
 	t.Helper()
 	var err error
-	if b.tools.ShellSessions, err = OpenShellSessions(file); err != nil {
+	if b.shells, err = OpenShellSessions(file); err != nil {
 		t.Fatal(err)
 	}
+	b.exec = resolving(b.tools, b.shells.Executor(dray.RunTool))
 }
 
 // shells are the shells of this machine in which sessions are tested.
@@ -208,7 +209,7 @@ func TestSession_RestartIdleAndEnd(t *testing.T) {
 		t.Errorf("then: %+v", got)
 	}
 	later := time.Now().Add(shellSessionIdle + time.Minute)
-	b.tools.ShellSessions.now = func() time.Time { return later }
+	b.shells.now = func() time.Time { return later }
 	if got := run(command); !got.New || !strings.Contains(got.Lost, "idle") {
 		t.Errorf("after idleness: %+v", got)
 	}
@@ -278,7 +279,7 @@ func TestSession_ManyAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if left := b.tools.ShellSessions.sessions; len(left) > 0 {
+	if left := b.shells.sessions; len(left) > 0 {
 		t.Errorf("%d sessions are left", len(left))
 	}
 }
@@ -290,44 +291,52 @@ func TestShellSessions_Bounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	acquire := func(ctx context.Context, key shellSessionKey) (*shellSession, error) {
+		return s.acquire(ctx, key, dray.Discard)
+	}
 	key := shellSessionKey{Principal: "p", Name: "s"}
-	first, err := s.acquire(t.Context(), key, "one")
+	first, err := acquire(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first.calls = maxShellQueue + 1
-	if _, err := s.acquire(t.Context(), key, "one"); dray.CodeOf(err) != dray.CodeBusy {
+	if _, err := acquire(t.Context(), key); dray.CodeOf(err) != dray.CodeBusy {
 		t.Errorf("a full queue: %v", err)
 	}
 	first.calls = 1
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.acquire(ctx, key, "one"); err == nil || first.calls != 1 {
+	if _, err := acquire(ctx, key); err == nil || first.calls != 1 {
 		t.Errorf("a cancelled call: %v, %d calls", err, first.calls)
 	}
-	s.release(first, true, false)
-	again, err := s.acquire(t.Context(), key, "two")
-	if err != nil || !again.isNew || !strings.Contains(again.lost, "created again") {
-		t.Errorf("another container: %+v, %v", again, err)
-	}
-	s.release(again, false, false) // the call did not start
-	again, err = s.acquire(t.Context(), key, "two")
-	if err != nil || !strings.Contains(again.lost, "created again") {
-		t.Errorf("the unreported loss: %+v, %v", again, err)
-	}
-	s.release(again, true, false)
-	for i := 1; i < maxShellSessions; i++ {
-		other, err := s.acquire(t.Context(), shellSessionKey{Principal: "p", Name: fmt.Sprint(i)}, "")
+	first.enterContainer("one")
+	first.started = true
+	s.release(first)
+	for _, started := range []bool{false, true} { // one that did not start has not reported it
+		again, err := acquire(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.release(other, true, false)
+		again.enterContainer("two")
+		if !again.isNew || !strings.Contains(again.lost, "created again") {
+			t.Errorf("another container: %+v", again)
+		}
+		again.started = started
+		s.release(again)
 	}
-	_, err = s.acquire(t.Context(), shellSessionKey{Principal: "p", Name: "more"}, "")
+	for i := 1; i < maxShellSessions; i++ {
+		other, err := acquire(t.Context(), shellSessionKey{Principal: "p", Name: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.started = true
+		s.release(other)
+	}
+	_, err = acquire(t.Context(), shellSessionKey{Principal: "p", Name: "more"})
 	if dray.CodeOf(err) != dray.CodeBusy {
 		t.Errorf("one session too many: %v", err)
 	}
-	if _, err = s.acquire(t.Context(), shellSessionKey{Principal: "q", Name: "s"}, ""); err != nil {
+	if _, err = acquire(t.Context(), shellSessionKey{Principal: "q", Name: "s"}); err != nil {
 		t.Errorf("a session of another principal: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package tool
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/devcontainer/helper"
 )
 
@@ -25,7 +27,7 @@ const (
 )
 
 // shellSessionKey identifies a session. Workspace is empty for calls without one; Container is then
-// the name of the container.
+// the container as the route names it.
 type shellSessionKey struct {
 	Principal   string `json:"principal"`
 	Environment string `json:"environment"`
@@ -34,8 +36,8 @@ type shellSessionKey struct {
 	Name        string `json:"name"`
 }
 
-// shellSession is a session. The call that has received from turn owns state, isNew, lost and
-// container; ShellSessions.mu guards the rest.
+// shellSession is a session. The call that has received from turn owns the fields up to ended;
+// ShellSessions.mu guards the rest.
 type shellSession struct {
 	key       shellSessionKey
 	turn      chan struct{} // holds a token while no call owns the session
@@ -43,6 +45,8 @@ type shellSession struct {
 	container string // id of the container that the state belongs to
 	isNew     bool
 	lost      string // what the next report says
+	// started and ended report whether the command of the call started, and ends the session.
+	started, ended bool
 
 	shown    dray.SessionState // state, as it was when no call owned the session
 	calls    int               // that own it or wait
@@ -97,10 +101,48 @@ func (s *ShellSessions) remember(key shellSessionKey, why string) {
 	s.gone[key] = why
 }
 
+// heldSession is the key of the session that a call holds in its context.
+type heldSession struct{}
+
+// Executor returns the layer that makes the calls of one session run one after the other. A call
+// waits for its session before it has a slot, so that it keeps nothing from other calls meanwhile.
+// The wait does not count towards its timeout.
+func (s *ShellSessions) Executor(next dray.Executor) dray.Executor {
+	return dray.ExecutorFunc(func(ctx context.Context, call dray.Call, sink dray.Sink,
+	) (dray.Result, error) {
+		key, ok := shellKeyOf(call)
+		if !ok {
+			return next.Execute(ctx, call, sink)
+		}
+		sess, err := s.acquire(ctx, key, sink)
+		if err != nil {
+			return dray.Result{}, err
+		}
+		defer s.release(sess)
+		return next.Execute(context.WithValue(ctx, heldSession{}, sess), call, sink)
+	})
+}
+
+// shellKeyOf returns the session that a call of shell or exec names. ok is false for other calls.
+func shellKeyOf(call dray.Call) (key shellSessionKey, ok bool) {
+	if name := call.Tool.Name; name != "shell" && name != "exec" {
+		return key, false
+	}
+	inv, route := call.Invocation, call.Route
+	key = shellSessionKey{
+		Principal: inv.Principal, Environment: string(route.Environment),
+		Workspace: cmp.Or(route.Workspace, inv.Workspace), Name: sessionOf(inv.Input),
+	}
+	if key.Workspace == "" {
+		key.Container = route.Container
+	}
+	return key, key.Name != ""
+}
+
 // acquire waits until no other call uses a session, and returns it. It begins a session that does
-// not exist. container is the id of the call's container, empty on the host. It fails with busy if
-// there are too many sessions or too many calls wait, and with the cause of ctx.
-func (s *ShellSessions) acquire(ctx context.Context, key shellSessionKey, container string,
+// not exist. It fails with busy if there are too many sessions or too many calls wait, and with the
+// cause of ctx.
+func (s *ShellSessions) acquire(ctx context.Context, key shellSessionKey, sink dray.Sink,
 ) (*shellSession, error) {
 	sess, err := s.enter(key)
 	if err != nil {
@@ -108,30 +150,50 @@ func (s *ShellSessions) acquire(ctx context.Context, key shellSessionKey, contai
 	}
 	select {
 	case <-sess.turn:
+		return sess, nil
+	default:
+	}
+	defer executor.PauseDeadline(ctx)()
+	if q, ok := sink.(interface{ Queued(waiting bool) }); ok {
+		q.Queued(true)
+		defer q.Queued(false)
+	}
+	select {
+	case <-sess.turn:
+		return sess, nil
 	case <-ctx.Done():
 		s.leave(sess, false)
 		return nil, context.Cause(ctx)
 	}
-	if sess.container != container {
-		if !sess.isNew {
-			sess.isNew, sess.state = true, shellState{}
-			sess.lost = "its state was lost, because the container was created again"
-		}
-		sess.container = container
+}
+
+// enterContainer begins the session anew if its state is of another container. The id is empty on
+// the host.
+func (sess *shellSession) enterContainer(id string) {
+	if sess.container == id {
+		return
 	}
-	return sess, nil
+	if !sess.isNew {
+		sess.isNew, sess.state = true, shellState{}
+		sess.lost = "its state was lost, because the container was created again"
+	}
+	sess.container = id
 }
 
 // State returns the state of the session that a call names. A session that does not exist yet has
-// the state of a new one. While a call owns the session it is the state before that call.
-func (s *ShellSessions) State(call dray.Call, name string) dray.SessionState {
-	key := shellKeyIn(call, name, call.Route.Container)
+// the state of a new one. While a call owns the session it is the state before that call. ok is
+// false for a call without a session.
+func (s *ShellSessions) State(call dray.Call) (state dray.SessionState, ok bool) {
+	key, ok := shellKeyOf(call)
+	if !ok {
+		return state, false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sess := s.sessions[key]; sess != nil && sess.shown.Name != "" {
-		return sess.shown
+		return sess.shown, true
 	}
-	return dray.SessionState{Name: name}
+	return dray.SessionState{Name: key.Name}, true
 }
 
 // enter returns a session for a call that will wait for it.
@@ -188,25 +250,23 @@ func (s *ShellSessions) checkCount(principal string) error {
 }
 
 // release lets the next call use the session. The report of a call that started has said what was
-// lost. A session ends if end is set, or if its first call did not start.
-func (s *ShellSessions) release(sess *shellSession, started, end bool) {
-	if end {
+// lost. A session ends if its call ended it, or if its first call did not start.
+func (s *ShellSessions) release(sess *shellSession) {
+	switch {
+	case sess.ended:
 		sess.state, sess.isNew = shellState{}, true
-	} else if started {
+	case sess.started:
 		sess.isNew = false
 	}
-	if started {
-		sess.lost = ""
-	}
-	if started {
-		s.mu.Lock()
-		delete(s.gone, sess.key)
-		s.mu.Unlock()
-	}
 	s.mu.Lock()
+	if sess.started {
+		sess.lost = ""
+		delete(s.gone, sess.key)
+	}
 	sess.shown = sess.state.public(sess.key.Name)
 	s.mu.Unlock()
 	unused := sess.isNew
+	sess.started, sess.ended = false, false
 	sess.turn <- struct{}{}
 	s.leave(sess, unused)
 }

@@ -308,7 +308,7 @@ func (d *daemon) toolOptions(cfg *config.Config) tool.Options {
 		SyncTimeout: cfg.Sandbox.Timeout + syncTimeoutMargin,
 		Python:      d.pythonOptions(cfg),
 
-		ShellSessions: d.shells, ReadOutput: d.readOutput,
+		ReadOutput: d.readOutput,
 	}
 }
 
@@ -332,7 +332,7 @@ func (d *daemon) readOutput(ctx context.Context, principal, id string, stream dr
 }
 
 // newExecutor returns the layers of a call, the outermost first: admission, budget, audit log,
-// record, policy and approval, deadline, breaker, retries, environment and the tool itself.
+// record, deadline, policy and approval, session of a shell, breaker, retries, environment and the tool itself.
 func (d *daemon) newExecutor(cfg *config.Config, policies *policy.Engine) dray.Executor {
 	return d.admission.Executor(d.newRecordedExecutor(cfg, policies, d.admission.Acquire))
 }
@@ -344,11 +344,11 @@ func (d *daemon) newRecordedExecutor(cfg *config.Config, policies *policy.Engine
 	inEnvironment := d.environments.Executor(dray.RunTool, acquire)
 	retries := workspace.Retries{Attempts: cfg.Retry.Attempts, Budget: cfg.Retry.Budget}
 	guarded := d.breakers.Executor(retries.Executor(inEnvironment))
-	bounded := executor.Deadline(guarded, executor.Timeouts{
+	decided := d.approvals.Executor(policies, d.shells.Executor(guarded))
+	bounded := executor.Deadline(decided, executor.Timeouts{
 		Default: cfg.Limits.Timeout, Max: cfg.Limits.MaxTimeout,
 	})
-	decided := d.approvals.Executor(policies, bounded)
-	return d.budgets.Executor(d.audit.Executor(call.Recorded(decided)))
+	return d.budgets.Executor(d.audit.Executor(call.Recorded(bounded)))
 }
 
 // redact replaces the secrets in a text that belongs to no call.

@@ -247,8 +247,8 @@ func (s *upstreamServer) tool(t upstream.Tool) dray.Tool {
 	data := dray.Tool{
 		Name: s.name + mcpSeparator + t.Name, Description: t.Description,
 		InputSchema: t.InputSchema, OutputSchema: t.OutputSchema,
-		Capabilities: dray.ToolCapabilities(s.cfg.Capabilities),
-		Environment:  dray.Requirement{Kind: dray.RequireHost},
+		Capabilities: dray.ToolCapabilities(s.cfg.Capabilities), Definition: s.digest,
+		Environment: dray.Requirement{Kind: dray.RequireHost},
 	}
 	if s.cfg.Environment != config.EnvironmentHost {
 		data.Environment = dray.Requirement{

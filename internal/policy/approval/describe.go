@@ -34,8 +34,12 @@ const (
 type Request struct {
 	Tool string `json:"tool"`
 	// Input is the input in the caller's form, null if it has more than 64 KiB.
-	Input       jsontext.Value       `json:"input"`
-	InputBytes  int                  `json:"input_bytes" doc:"The size of the input, of which more than 64 KiB are not shown."`
+	Input      jsontext.Value `json:"input"`
+	InputBytes int            `json:"input_bytes" doc:"The size of the input, of which more than 64 KiB are not shown."`
+	// Argv and Variables are of a command tool: its program with the paths of the caller, and the names
+	// of the variables that the tool itself sets.
+	Argv        []string             `json:"argv,omitempty" doc:"What a command tool runs, with the paths of the caller."`
+	Variables   []string             `json:"variables,omitempty" doc:"The names of the variables that a command tool sets."`
 	Workspace   string               `json:"workspace,omitzero"`
 	Container   string               `json:"container,omitzero"`
 	Environment dray.EnvironmentKind `json:"environment" doc:"host or container"`
@@ -94,6 +98,7 @@ func (r *Request) Lines() (lines []Line, complete bool) {
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
 		add("variable", name+"="+r.Env[name])
 	}
+	add("tool sets", strings.Join(r.Variables, ", "))
 	switch stdin := r.Stdin; {
 	case stdin == nil:
 	case stdin.Open:
@@ -149,7 +154,8 @@ func (r *Request) Place() string {
 	}
 }
 
-// Command returns what exec and shell run, quoted for a shell, and "" for other tools.
+// Command returns what exec, shell and command tools run, quoted for a shell, and "" for other
+// tools.
 func (r *Request) Command() string {
 	var in struct {
 		Argv    []string `json:"argv"`
@@ -164,7 +170,7 @@ func (r *Request) Command() string {
 		in.Argv = []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}
 	case "exec":
 	default:
-		return ""
+		in.Argv = r.Argv
 	}
 	words := make([]string, len(in.Argv))
 	for i, word := range in.Argv {
@@ -221,6 +227,8 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 	}
 	if len(inv.Input) > maxShownInput {
 		shown.Input = nil
+	} else if c.Tool.Program != nil {
+		shown.Argv, shown.Variables = c.Tool.Program(inv.Input)
 	}
 	if session != nil && session.Cwd != "" && inv.StartsInSessionCwd() {
 		shown.Cwd = "" // the call starts in that of the session
@@ -242,14 +250,10 @@ const maxShownSession = 16 << 10
 // sessionOf returns the state of the session of a call without secrets, and its digest; nothing if
 // it has none.
 func sessionOf(cfg Config, c dray.Call, redactor *redact.Redactor) (*Session, string) {
-	var in struct {
-		Session string `json:"session"`
-	}
-	if cfg.Session == nil || c.Tool.Name != "exec" && c.Tool.Name != "shell" ||
-		json.Unmarshal(c.Invocation.Input, &in) != nil || in.Session == "" {
+	state, ok := cfg.Session(c)
+	if !ok {
 		return nil, ""
 	}
-	state := cfg.Session(c, in.Session)
 	shown := &Session{SessionState: dray.SessionState{
 		Name: state.Name, Cwd: redactor.Text(state.Cwd), Unset: state.Unset,
 		Set: map[string]string{}, Functions: map[string]string{},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
+	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/policy"
 )
@@ -45,8 +46,9 @@ type Config struct {
 	Lifetime func() time.Duration
 	// Principal is the principal of the daemon, for expiries.
 	Principal string
-	// Session returns the state of the session that a call of exec or shell names. Nil is none.
-	Session func(c dray.Call, name string) dray.SessionState
+	// Session returns the state of the session of a shell that a call names. ok is false for a call
+	// without one.
+	Session func(c dray.Call) (state dray.SessionState, ok bool)
 	// Now returns the time. Nil is [time.Now].
 	Now func() time.Time
 }
@@ -212,6 +214,7 @@ type Sink interface {
 // wait waits until an approval may have changed: until any has, or this one expires.
 func (g *Gate) wait(ctx context.Context, a audit.Approval, sink dray.Sink, changed <-chan struct{},
 ) error {
+	defer executor.PauseDeadline(ctx)()
 	if s, ok := sink.(Sink); ok {
 		s.AwaitsApproval(a.ID)
 		defer s.AwaitsApproval("")

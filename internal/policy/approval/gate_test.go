@@ -54,6 +54,7 @@ func open(dir string) (*opened, error) {
 	o.gate = approval.New(approval.Config{
 		Log: store, Key: make([]byte, 32), Principal: "uid:1", Now: func() time.Time { return o.now },
 		Lifetime: func() time.Duration { return time.Hour },
+		Session:  func(dray.Call) (dray.SessionState, bool) { return dray.SessionState{}, false },
 	})
 	return o, err
 }
