@@ -3,6 +3,7 @@
 from langchain_mcp_adapters.callbacks import Callbacks
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from langchain_mcp_adapters.tools import load_mcp_tools
+from mcp.types import ElicitResult
 
 import story
 
@@ -14,7 +15,12 @@ async def main(given):
         for line in lines:
             line(message)
 
-    callbacks = Callbacks(on_progress=report)
+    user = story.User(given)
+
+    async def ask(_session, params, _context):
+        return ElicitResult(action=user.answer(params.message))
+
+    callbacks = Callbacks(on_progress=report, on_elicitation=ask)
     client = MultiServerMCPClient(
         {
             "dray": {
@@ -38,7 +44,7 @@ async def main(given):
             value = message.artifact["structured_content"] if message.artifact else {}
             return story.Result(message.content[0]["text"], value, message.status == "error")
 
-        await story.tell(call, tools, given, cancels=False)
+        await story.tell(call, tools, given, user, cancels=False)
 
 
 story.play(main)

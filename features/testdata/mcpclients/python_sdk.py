@@ -3,20 +3,25 @@
 import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import ElicitResult
 
 import story
 
 
-def connect(given):
+def server(given):
     if "url" not in given:
-        command = StdioServerParameters(command=given["dray"], args=given["args"])
-        return Client(command, mode=given["mode"])
+        return StdioServerParameters(command=given["dray"], args=given["args"])
     http = httpx2.AsyncClient(headers={"Authorization": "Bearer " + given["token"]}, timeout=240)
-    return Client(streamable_http_client(given["url"], http_client=http), mode=given["mode"])
+    return streamable_http_client(given["url"], http_client=http)
 
 
 async def main(given):
-    async with connect(given) as client:
+    user = story.User(given)
+
+    async def ask(_context, params):
+        return ElicitResult(action=user.answer(params.message))
+
+    async with Client(server(given), mode=given["mode"], elicitation_callback=ask) as client:
 
         async def call(name, arguments, progress):
             async def report(_number, _total, message):
@@ -30,7 +35,7 @@ async def main(given):
             )
 
         listed = await client.list_tools()
-        await story.tell(call, [tool.name for tool in listed.tools], given)
+        await story.tell(call, [tool.name for tool in listed.tools], given, user)
 
 
 story.play(main)
