@@ -3,6 +3,7 @@ package dray_test
 import (
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -77,8 +78,8 @@ var importRules = []importRule{
 	},
 	{
 		from: "executor/...", to: []string{
-			"internal/api/...", "internal/call/...", "internal/router/...",
-			"internal/tool/...", "internal/workspace/...", "audit/...",
+			"internal/api/...", "internal/call/...", "internal/mcp/...", "internal/policy/...",
+			"internal/router/...", "internal/tool/...", "internal/workspace/...", "audit/...",
 		},
 		why: "an environment does not depend on callers, rules and tools, so every tool can use " +
 			"every environment",
@@ -118,8 +119,8 @@ var importRules = []importRule{
 	},
 	{
 		from: "internal/workspace/...", to: []string{
-			"internal/router/...", "internal/tool/...",
-			"internal/api/...", "internal/call/...", "audit/...",
+			"internal/router/...", "internal/tool/...", "internal/policy/...",
+			"internal/api/...", "internal/call/...", "internal/mcp/...", "audit/...",
 		},
 		why: "it prepares the environment of a route and must not choose one",
 	},
@@ -134,8 +135,50 @@ var importRules = []importRule{
 		why: "it counts calls and must not depend on their contents",
 	},
 	{
-		from: "internal/call/...", to: []string{"internal/api/..."},
-		why: "MCP and HTTP both use it, so it must not depend on HTTP",
+		from: "internal/call/...", to: []string{"internal/api/...", "internal/mcp/..."},
+		why: "MCP and HTTP both use it, so it must not depend on either",
+	},
+	{
+		from: "internal/mcp", to: []string{
+			"executor/agent/...", "executor/docker/...", "executor/host/...", "internal/api/...",
+			"internal/python/...", "internal/router/...", "internal/tool/...", "internal/workspace/...",
+		},
+		why: "every tool call over MCP is a call of internal/call, so it has the checks, the limits " +
+			"and the record of one over HTTP",
+	},
+	{
+		from: "internal/mcp/upstream/...", to: []string{"./..."},
+		except: []string{".", "internal/devcontainer/helper", "internal/lexical"},
+		why: "it parses the data of a hostile server, which runs in an environment that its caller " +
+			"gives it",
+	},
+	{
+		from: "internal/policy", to: []string{"./..."},
+		except: []string{".", "internal/lexical", "pathmapper"},
+		why:    "a decision depends on the call and the policies, never on who asks or what runs",
+	},
+	{
+		from: "internal/policy/approval/...", to: []string{"./..."},
+		except: []string{
+			".", "audit", "executor", "internal/call", "internal/lexical", "internal/policy",
+			"internal/redact",
+		},
+		why: "an approval is the same over HTTP, MCP and the command line",
+	},
+	{
+		from: "internal/textview/...", to: []string{"./..."},
+		why: "models see an output in the same way over HTTP and over MCP",
+	},
+	{
+		from: "internal/tool/...",
+		to:   []string{"internal/api/...", "internal/call/...", "internal/mcp/..."},
+		why:  "a tool must not depend on how it is called",
+	},
+	{
+		from: "internal/python/...", to: []string{
+			"internal/api/...", "internal/call/...", "internal/mcp/...", "internal/tool/...",
+		},
+		why: "sessions of Python run for the tool python and must not depend on it",
 	},
 	{
 		from: "internal/validate/...", to: []string{"./..."}, except: []string{".", "internal/lexical"},
@@ -328,6 +371,7 @@ func TestArchitectureIsWrittenDown(t *testing.T) {
 		}
 	}
 	places[page] = append(places[page], agentPackages[1:]...)
+	places[page] = append(places[page], productPackages(t)...)
 	for name, words := range places {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -339,6 +383,23 @@ func TestArchitectureIsWrittenDown(t *testing.T) {
 			}
 		}
 	}
+}
+
+// productPackages returns the packages that are neither for developers nor for tests.
+func productPackages(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, s := range readSources(t, ".") {
+		onlyTests := slices.ContainsFunc(importRules, func(r importRule) bool {
+			return r.from == "./..." && matchesAny(r.to, s.pkgDir) && len(r.but) == 0
+		})
+		if s.test || s.pkgDir == "." || onlyTests || strings.HasSuffix(s.pkgDir, "test") ||
+			matchesAny(devPackages, s.pkgDir) {
+			continue
+		}
+		all = append(all, "`"+s.pkgDir+"`")
+	}
+	return slices.Compact(all)
 }
 
 // TestArchitectureCanFail checks that each violation is found.

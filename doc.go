@@ -14,12 +14,13 @@
 //
 // # One request, down once and up once
 //
-//	internal/api          decode                                    response
+//	internal/api, mcp     decode                                    response
 //	internal/call         validate, find the tool, route            the record, once
 //	internal/admission    admit, or busy
 //	audit                 commit the begin record                   commit the end record
 //	internal/call         accepted                                  result with its route, redacted
 //	executor              deadline
+//	internal/policy       allowed, denied, or approved by a human
 //	internal/workspace    the container runs, its agent answers     container metadata
 //	internal/admission    acquire a slot                            release it
 //	internal/tool         map the input                             map the output, fetch declared outputs
@@ -47,7 +48,9 @@
 //	executor/files/...                    the same, and each other; the agent links it too
 //	audit                                 dray, migrations, audit/proof
 //	audit/proof                           none
-//	executor/...                          never internal/api, internal/call, internal/router, internal/tool
+//	executor/...                          never audit, internal/api, internal/call, internal/mcp,
+//	                                      internal/policy, internal/router, internal/tool,
+//	                                      internal/workspace
 //	internal/devcontainer/...             dray; it talks to no engine
 //	internal/devcontainer/compose         internal/devcontainer/helper, internal/lexical
 //	executor/agent                        never executor/docker: it knows no engine
@@ -55,12 +58,20 @@
 //	internal/workspace                    internal/devcontainer, executor/agent, executor/process; engine
 //	                                      and host by interfaces that it declares
 //	internal/router                       dray, internal/lexical; it is pure
-//	internal/tool                         never internal/api, internal/call
-//	internal/call                         never internal/api
+//	internal/tool                         never internal/api, internal/call, internal/mcp
+//	internal/call                         never internal/api, internal/mcp
+//	internal/mcp                          internal/call, internal/policy/approval; never internal/api,
+//	                                      internal/router, internal/tool, internal/workspace
+//	internal/mcp/upstream                 dray, internal/devcontainer/helper, internal/lexical
+//	internal/policy                       dray, internal/lexical, pathmapper
+//	internal/policy/approval              dray, audit, executor, internal/call, internal/policy,
+//	                                      internal/redact, internal/lexical
+//	internal/textview                     nothing of ours
 //	internal/strictjson                   dray, internal/lexical
 //	internal/validate                     dray, internal/lexical
 //	internal/redact                       dray, internal/lexical
-//	internal/python                       dray, executor, internal/...; never internal/api, internal/call, internal/tool
+//	internal/python                       dray, executor, internal/...; never internal/api,
+//	                                      internal/call, internal/mcp, internal/tool
 //	internal/python/assets                dray, internal/linux, internal/python/pep508
 //	internal/python/pep508                nothing of ours
 //	internal/transfer                     dray, executor/files/..., internal/lexical, pathmapper
@@ -70,5 +81,5 @@
 //
 // A test checks this table and has the reason of each rule. Third-party packages have one owner
 // each: viper in config, cobra in cmd/dray/command, the SQLite driver in audit, the engine client
-// in executor/docker.
+// in executor/docker, the SDK of MCP in internal/mcp, Cedar and the shell parser in internal/policy.
 package dray
