@@ -16,6 +16,7 @@ import (
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
+	"github.com/dray-dev/dray/internal/textview"
 	"github.com/dray-dev/dray/internal/workspace"
 )
 
@@ -183,7 +184,7 @@ func (o *operation) wait(what string) *operation {
 func (o *operation) shaped() *operation {
 	return o.number("view", "The texts of stdout and stderr as a model needs them: without control "+
 		"sequences of terminals and overwritten lines, each of at most about this number of bytes. "+
-		"The other members are those of the raw output.", 1, maxView).
+		"The other members are those of the raw output.", 1, textview.MaxBytes).
 		number("brief", "1 omits route, metadata and input of a call that succeeded.", 0, 1)
 }
 

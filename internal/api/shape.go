@@ -15,9 +15,6 @@ import (
 	"github.com/dray-dev/dray/internal/validate"
 )
 
-// maxView is the maximum of the parameter view, in bytes.
-const maxView = 1 << 20
-
 // briefOmits are the members that brief leaves out of a call that succeeded.
 var briefOmits = []string{"route", "metadata", "input"}
 
@@ -30,9 +27,10 @@ type shape struct {
 func parseShape(r *http.Request) (s shape, err error) {
 	q := r.URL.Query()
 	if text := q.Get("view"); text != "" {
-		if s.view, err = strconv.Atoi(text); err != nil || s.view < 1 || s.view > maxView {
+		if s.view, err = strconv.Atoi(text); err != nil || s.view < 1 || s.view > textview.MaxBytes {
 			return shape{}, invalid("", "invalid view %q", validate.Quote(text)).
-				WithHint("use whole bytes from 1 to %d; GET .../output/stdout has all that is kept", maxView)
+				WithHint("use whole bytes from 1 to %d; GET .../output/stdout has all that is kept",
+					textview.MaxBytes)
 		}
 	}
 	switch text := q.Get("brief"); text {
@@ -57,7 +55,7 @@ func (s shape) of(record []byte) ([]byte, error) {
 	}
 	if s.view > 0 {
 		for _, stream := range []*dray.StreamSummary{&rec.Stdout, &rec.Stderr} {
-			stream.Text, _ = textview.Bound(textview.Plain(stream.Text), s.view, rec.ID)
+			stream.Text, _ = textview.View(stream.Text, s.view, rec.ID)
 		}
 	}
 	text, err := encode(rec)

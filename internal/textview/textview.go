@@ -9,6 +9,15 @@ import (
 	"unicode/utf8"
 )
 
+// MaxBytes is the maximum size in bytes of a stream that a caller can ask for.
+const MaxBytes = 1 << 20
+
+// View returns the output of a tool as a model gets it: [Plain], and with [Bound] of at most about
+// limit bytes.
+func View(s string, limit int, id string) (text string, truncated bool) {
+	return Bound(Plain(s), limit, id)
+}
+
 // controls are the control sequences of terminals: CSI, OSC, and the two-character escapes
 // (ECMA-48).
 var controls = regexp.MustCompile(
@@ -70,8 +79,9 @@ func overwritten(line string) string {
 	return strings.TrimRight(string(cells), " ")
 }
 
-// Bound returns a text of at most about limit bytes: its head and its tail, and between them how
-// much was left out and how to read it.
+// Bound returns a text of at most about limit bytes: its head and its tail, and between them a line
+// with the number of bytes that were left out, and the id of the call with which to read them. A
+// text of at most limit bytes does not change.
 func Bound(s string, limit int, id string) (text string, truncated bool) {
 	if len(s) <= limit {
 		return s, false
