@@ -21,9 +21,13 @@ package call
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/internal/call/eventlog"
@@ -49,7 +53,7 @@ type Call struct {
 	reader         atomic.Pointer[eventlog.Reader]
 	stdin          *StdinPipe
 	control        chan dray.Control
-	parked         chan struct{} // closed when the call waits for an approval
+	parked         chan struct{} // closed when the call first waits for an approval
 	park           sync.Once
 	terminal       bool
 	cancel         context.CancelCauseFunc
@@ -108,11 +112,32 @@ func (c *Call) Rejected() error {
 	return c.rejectErr
 }
 
-// Record returns the record of the call. That of an ended call has no input and no output.
+// Record returns the record of the call. That of an ended call has no input and no output; see
+// [Call.FullRecord].
 func (c *Call) Record() dray.Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.record
+}
+
+// FullRecord returns the record of the call with its input and output.
+func (c *Call) FullRecord() (dray.Record, error) {
+	c.mu.Lock()
+	rec, encoded := c.record, c.encoded
+	c.mu.Unlock()
+	if encoded == nil {
+		return rec, nil
+	}
+	var large struct {
+		Input  jsontext.Value `json:"input"`
+		Output jsontext.Value `json:"output"`
+	}
+	// the output of a tool may have a name twice
+	if err := json.Unmarshal(encoded, &large, jsontext.AllowDuplicateNames(true)); err != nil {
+		return rec, fmt.Errorf("decode the record of the call: %w", err)
+	}
+	rec.Input, rec.Output = []byte(large.Input), []byte(large.Output)
+	return rec, nil
 }
 
 // Encoded returns the record as JSON, and whether the call has ended.
@@ -122,10 +147,11 @@ func (c *Call) Encoded() (record []byte, ended bool) {
 	if c.encoded != nil {
 		return c.encoded, true
 	}
-	return encodeRecord(c.record), false
+	_, record = encodeRecord(c.record)
+	return record, false
 }
 
-// Queued reports whether the call waits for a slot.
+// Queued reports whether the call waits for a slot or for an approval.
 func (c *Call) Queued() bool { return c.Record().Status == dray.StatusQueued }
 
 func (c *Call) setQueued(queued bool) {
@@ -137,7 +163,7 @@ func (c *Call) setQueued(queued bool) {
 	}
 }
 
-// Parked is closed once the call has waited for an approval.
+// Parked is closed when the call first waits for an approval.
 func (c *Call) Parked() <-chan struct{} { return c.parked }
 
 func (c *Call) setApproval(id string) {
@@ -169,7 +195,8 @@ func (c *Call) markAccepted() {
 
 // finish sets the final record and adds the end event.
 func (c *Call) finish(rec dray.Record) {
-	body := eventlog.EndBody(encodeRecord(rec))
+	rec, text := encodeRecord(rec)
+	body := eventlog.EndBody(text)
 	c.mu.Lock()
 	c.encoded = eventlog.Invocation(body)
 	c.record = rec
@@ -186,18 +213,18 @@ func (c *Call) reject(err error) {
 	c.rejectErr = err
 }
 
-// encodeRecord returns a record as JSON. A record that cannot be encoded becomes a failed one
+// encodeRecord returns a record and its JSON. A record that cannot be encoded becomes a failed one
 // without its input and output (AU-05).
-func encodeRecord(rec dray.Record) []byte {
+func encodeRecord(rec dray.Record) (dray.Record, []byte) {
 	b, err := strictjson.Encode(rec)
 	if err == nil {
-		return b
+		return rec, b
 	}
 	rec.Status, rec.Output, rec.Input = dray.StatusFailed, nil, nil
 	rec.Error = dray.Errorf(dray.CodeInternal, "encode the record of the call: %w", err).
 		WithHint("read the tool's output with GET /v1/invocations/%s/output/stdout", rec.ID)
 	b, _ = strictjson.Encode(rec) // its remaining members can always be encoded
-	return b
+	return rec, b
 }
 
 // sink receives what happens in the call. All of it shows that the call was accepted.

@@ -68,6 +68,35 @@ func TestRegistryRetainsEndedCalls(t *testing.T) {
 	})
 }
 
+// The full record of an ended call is what its response has, also if the output of its tool has a
+// name twice, or cannot be encoded (AU-05).
+func TestFullRecord(t *testing.T) {
+	for output, status := range map[string]dray.Status{
+		"null": dray.StatusSucceeded, `{"a":[1],"a":2}`: dray.StatusSucceeded, `{"a":`: dray.StatusFailed,
+	} {
+		r := registry(t, func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result, error) {
+			res, err := succeed(ctx, c, sink)
+			res.Output = json.RawMessage(output)
+			return res, err
+		})
+		c := startCall(t, r, `{"b":1}`)
+		<-c.Done()
+		rec, err := c.FullRecord()
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded, _ := c.Encoded()
+		var sent dray.Record
+		if err := json.Unmarshal(encoded, &sent); err != nil {
+			t.Fatal(err)
+		}
+		if rec.Status != status || sent.Status != status || (rec.Error == nil) != (sent.Error == nil) ||
+			string(rec.Input) != string(sent.Input) || string(rec.Output) != string(sent.Output) {
+			t.Errorf("output %q: the record is %+v, and was sent as %s", output, rec, encoded)
+		}
+	}
+}
+
 func TestRegistryBoundsEndedCalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		input    string
