@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // rawMCP sends requests to /mcp as one of two principals: the user of the socket, or a token.
@@ -111,6 +112,54 @@ func TestMCPSession_Limit(t *testing.T) {
 			t.Errorf("the session %s: %d", name, status)
 		}
 	}
+}
+
+// A call in a session that a restart has ended is cancelled by a notification in that session, and by
+// no other (MC-01, MC-04).
+func TestMCPSession_CancelAfterRestart(t *testing.T) {
+	user, _ := startRawMCP(t)
+	session, other := user.initialize(), user.initialize()
+	user.end(t)
+	next := launch(user.state, user.config)
+	t.Cleanup(func() { next.end(t) })
+	if _, ok := next.log.await("ready"); !ok {
+		t.Fatal(next.log.text())
+	}
+	user.daemon = next
+	ended := make(chan int, 1)
+	go func() {
+		status, _ := user.send(http.MethodPost, session, `{"jsonrpc":"2.0","id":7,"method":"tools/call",`+
+			`"params":{"name":"exec","arguments":{"argv":["sleep","600"],"cwd":"`+user.root+`"}}}`)
+		ended <- status
+	}()
+	has := func(query string) bool {
+		return getFrom(t, next, "/v1/invocations?"+query).at("/items/0/tool") == "exec"
+	}
+	await := func(query string) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !has(query); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("there is no call with %s", query)
+			}
+		}
+	}
+	await("status=running")
+	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
+	for _, foreign := range []struct{ session, message string }{
+		{other, cancel}, {session, strings.Replace(cancel, "7", "8", 1)},
+	} {
+		if status, _ := user.send(http.MethodPost, foreign.session, foreign.message); status != http.StatusAccepted {
+			t.Errorf("a notification for nothing: %d", status)
+		}
+	}
+	if !has("status=running") {
+		t.Error("the notification of another session or request ends the call")
+	}
+	if status, _ := user.send(http.MethodPost, session, cancel); status != http.StatusAccepted {
+		t.Errorf("the notification: %d", status)
+	}
+	await("reason=cancelled")
+	<-ended
 }
 
 // A segment .. in a working directory is refused as over HTTP, also if it is relative to the

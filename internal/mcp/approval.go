@@ -36,15 +36,9 @@ type Approvals interface {
 // askUser returns the question about the approval that an ended call needs, or nil if there is
 // nothing to ask. Clients of 2026-07-28 answer in a repeat of their request; for those of earlier
 // revisions the SDK asks, and repeats the request itself (MC-05).
-func (s *Server) askUser(ctx context.Context, req *sdk.CallToolRequest, encoded []byte,
+func (s *Server) askUser(ctx context.Context, req *sdk.CallToolRequest, rec dray.Record,
 ) *sdk.CallToolResult {
-	if !canElicit(req.Session) || req.Params.RequestState != "" {
-		return nil
-	}
-	var rec struct {
-		Error *dray.Error `json:"error"`
-	}
-	if json.Unmarshal(encoded, &rec) != nil || rec.Error == nil ||
+	if !canElicit(req.Session) || req.Params.RequestState != "" || rec.Error == nil ||
 		rec.Error.Code != dray.CodeApprovalRequired || len(rec.Error.Details) != 1 {
 		return nil
 	}
@@ -63,9 +57,9 @@ func (s *Server) askUser(ctx context.Context, req *sdk.CallToolRequest, encoded 
 	}
 }
 
-// canElicit reports whether a client has declared that it can show forms to its user. One that
-// declares no kind of elicitation shows forms. A request without the SDK has no session, and its
-// client no such capability.
+// canElicit reports whether a client has declared that it can show forms to its user. A client that
+// declares elicitation without a kind shows forms. A request that the SDK does not serve has no
+// session, and its client has not declared elicitation.
 func canElicit(session *sdk.ServerSession) bool {
 	if session == nil {
 		return false
@@ -78,8 +72,8 @@ func canElicit(session *sdk.ServerSession) bool {
 	return e.Form != nil || e.URL == nil
 }
 
-// approvalState returns the signed state of a question: the approval, for this tool with these
-// arguments of this principal.
+// approvalState returns the state of a question, which the client repeats with the answer: the id
+// of the approval, signed for this principal, tool and arguments.
 func (s *Server) approvalState(req *sdk.CallToolRequest, id string) string {
 	h := hmac.New(sha256.New, s.cfg.SessionKey)
 	for _, part := range []string{
@@ -90,8 +84,8 @@ func (s *Server) approvalState(req *sdk.CallToolRequest, id string) string {
 	return id + "." + hex.EncodeToString(h.Sum(nil))
 }
 
-// takeAnswer records what the user answered in a repeated request. It returns the approval that was
-// asked about, "" for a request that repeats none.
+// takeAnswer records the user's answer in a repeated request, and returns the id of the approval.
+// It returns "" for a request that repeats none, and fails with invalid_request for a forged state.
 func (s *Server) takeAnswer(ctx context.Context, req *sdk.CallToolRequest) (id string, err error) {
 	state := req.Params.RequestState
 	if state == "" {
@@ -109,8 +103,8 @@ func (s *Server) takeAnswer(ctx context.Context, req *sdk.CallToolRequest) (id s
 	return id, s.decide(ctx, principalOf(req), id, reply)
 }
 
-// decide records the answer of a client's user about an approval. A user who accepts may send no
-// content. One who cancels has not decided, so the approval stays pending.
+// decide records the answer of a client's user about an approval. An answer other than accept and
+// decline, such as cancel, decides nothing: the approval stays pending.
 func (s *Server) decide(ctx context.Context, who, id string, answer *sdk.ElicitResult) error {
 	if answer.Action != "accept" && answer.Action != "decline" {
 		return nil
@@ -119,25 +113,26 @@ func (s *Server) decide(ctx context.Context, who, id string, answer *sdk.ElicitR
 		Approve: answer.Action == "accept", Principal: who, Via: "elicitation",
 	})
 	if code := dray.CodeOf(err); code == dray.CodeConflict || code == dray.CodeNotFound {
-		return nil // the call finds out what became of it
+		return nil // the call then ends with the state of the approval
 	}
 	return err
 }
 
-// setApprovalKey makes a request whose question was answered another one than the first, which has
-// ended with its idempotency key, and the same as a repeat of itself, so that it runs once.
+// setApprovalKey sets the idempotency key of a request that repeats another with an answer. The key
+// of the first request would return the call that has ended. With this one, two repeats are one
+// call.
 func setApprovalKey(r *call.Request, approvalID string) {
 	key := "approval-" + approvalID
 	r.IdempotencyKey = &key
 }
 
-// approvalMessage says what a call waits for, to those who cannot be asked.
+// approvalMessage returns what a call waits for, for clients that cannot ask their user.
 func approvalMessage(id string) string {
 	return "waits for approval " + id + ": dray approvals show " + id
 }
 
-// approvalQuestion returns what the user is asked: exactly what would run, and why policy asks. It
-// returns nil if that cannot be shown in full.
+// approvalQuestion returns the question about an approval: what would run, and why policy asks. It
+// returns nil if that cannot be shown in full, because the user must not decide about a part.
 func approvalQuestion(a audit.Approval) *sdk.ElicitParams {
 	var r approval.Request
 	if json.Unmarshal(a.Request, &r) != nil {
@@ -160,7 +155,7 @@ func approvalQuestion(a audit.Approval) *sdk.ElicitParams {
 	}
 }
 
-// visible escapes what does not print, so that nothing in a call can hide another part of it.
+// visible escapes characters that do not print, so that no part of a call can hide another one.
 func visible(text string) string {
 	var b strings.Builder
 	for _, c := range text {

@@ -173,7 +173,7 @@ func (b *Bridge) handle(ctx context.Context, l line, requests, events *sync.Wait
 		b.fail(nil, codeParse, err.Error())
 		return
 	}
-	if m.Method == "notifications/cancelled" && b.cancelRequest(m.params.RequestID) {
+	if m.Method == methodCancelled && b.cancelRequest(m.params.RequestID) {
 		return
 	}
 	switch {
@@ -250,7 +250,7 @@ func (b *Bridge) send(ctx context.Context, method string, text []byte, m rpcMess
 	b.mu.Lock()
 	session, version := b.session, b.version
 	b.mu.Unlock()
-	if v := m.params.Meta.Version; v >= stateless {
+	if v := m.params.Meta.Version; v >= statelessRevision {
 		h.Set(versionHeader, v)
 		h.Set(methodHeader, m.Method)
 		if name := m.params.Name + m.params.URI + m.params.TaskID; name != "" {

@@ -17,14 +17,11 @@ import (
 	"github.com/dray-dev/dray/executor"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/strictjson"
+	"github.com/dray-dev/dray/internal/textview"
 )
 
-const (
-	// maxWait is the maximum of wait_ms.
-	maxWait = 24 * time.Hour
-	// maxView is the maximum of view in bytes.
-	maxView = 1 << 20
-)
+// maxWait is the maximum of wait_ms.
+const maxWait = 24 * time.Hour
 
 // callOptions are the arguments of a tool call that are not the tool's input.
 type callOptions struct {
@@ -51,30 +48,39 @@ func split(arguments json.RawMessage, t *dray.Tool) (opts callOptions, input jso
 			return opts, nil, err
 		}
 	}
-	own := map[string]json.RawMessage{}
-	for _, o := range optionsOf(t) {
-		if v, ok := members[o.name]; ok {
-			own[o.name] = v
-			delete(members, o.name)
+	if slices.ContainsFunc(options, func(o option) bool { return members[o.name] != nil }) {
+		given := map[string]json.RawMessage{}
+		for _, o := range optionsOf(t) {
+			if v, ok := members[o.name]; ok {
+				given[o.name] = v
+				delete(members, o.name)
+			}
+		}
+		if opts, err = decodeOptions(given); err != nil {
+			return opts, nil, err
 		}
 	}
-	text, err := strictjson.Encode(own)
+	input, err = strictjson.Encode(members)
+	return opts, input, err
+}
+
+func decodeOptions(given map[string]json.RawMessage) (opts callOptions, err error) {
+	text, err := strictjson.Encode(given)
 	if err == nil {
 		err = strictjson.Decode(text, &opts)
 	}
 	if err != nil {
-		return opts, nil, err
+		return opts, err
 	}
 	if w := opts.WaitMS; w != nil && (*w < 0 || *w > maxWait.Milliseconds()) {
-		return opts, nil, dray.Errorf(dray.CodeInvalidRequest, "invalid wait_ms %d", *w).
+		return opts, dray.Errorf(dray.CodeInvalidRequest, "invalid wait_ms %d", *w).
 			WithHint("use whole milliseconds from 0 to %d", maxWait.Milliseconds())
 	}
-	if v := opts.View; v != nil && (*v < 1 || *v > maxView) {
-		return opts, nil, dray.Errorf(dray.CodeInvalidRequest, "invalid view %d", *v).
-			WithHint("use 1 to %d bytes; read_output has all that is kept", maxView)
+	if v := opts.View; v != nil && (*v < 1 || *v > textview.MaxBytes) {
+		return opts, dray.Errorf(dray.CodeInvalidRequest, "invalid view %d", *v).
+			WithHint("use 1 to %d bytes; read_output has all that is kept", textview.MaxBytes)
 	}
-	input, err = strictjson.Encode(members)
-	return opts, input, err
+	return opts, nil
 }
 
 // hasArguments reports whether there are arguments. Some clients send null for none.
@@ -82,43 +88,51 @@ func hasArguments(arguments json.RawMessage) bool {
 	return len(arguments) > 0 && string(arguments) != "null"
 }
 
-// request returns the request of a tool call. The headers have the defaults of the client.
-func (o callOptions) request(name string, input json.RawMessage, h http.Header) *call.Request {
+// request returns the request of a call of a tool. The headers have the defaults of the client.
+func (o callOptions) request(t *dray.Tool, input json.RawMessage, h http.Header) *call.Request {
 	req := &call.Request{
-		IdempotencyKey: o.IdempotencyKey, Tool: name, Input: input, Workspace: o.Workspace,
+		IdempotencyKey: o.IdempotencyKey, Tool: t.Name, Input: input, Workspace: o.Workspace,
 		Container: o.Container, Cwd: o.Cwd, Env: o.Env, Timeout: o.Timeout, Stdin: o.Stdin,
 		Paths:     cmp.Or(o.Paths, dray.PathsSide(h.Get(pathsHeader))),
 		StdinOpen: o.StdinOpen, OnDisconnect: call.DisconnectContinue,
-		AwaitsApproval: o.WaitMS != nil,
 	}
 	if req.Workspace == "" && req.Container == "" {
 		req.Workspace, req.Container = h.Get(workspaceHeader), h.Get(containerHeader)
 	}
-	// A relative directory is that of the workspace, or else of the client's own directory.
 	base := h.Get(cwdHeader)
-	if req.Paths == dray.PathsOfContainer {
+	switch {
+	case base == "":
+	case req.Paths == dray.PathsOfContainer: // base is a path of the host
 		if req.Workspace == "" && req.Container == "" {
 			req.Workspace = base
 		}
-		return req
-	}
-	req.CwdIsDefault = base != "" && o.Cwd == ""
-	if base != "" && req.Workspace == "" && !path.IsAbs(req.Cwd) {
-		joined := base + "/" + req.Cwd
-		if slices.Contains(strings.Split(joined, "/"), "..") {
-			req.Cwd = joined // for the check of the request, which path.Join would evade
-		} else {
-			req.Cwd = path.Clean(joined)
+	default:
+		req.CwdIsDefault = o.Cwd == ""
+		if req.Workspace == "" && !path.IsAbs(req.Cwd) {
+			req.Cwd = joinDir(base, req.Cwd)
 		}
+	}
+	if req.Workspace == "" && req.Container == "" {
+		req.Workspace = t.Workspace
 	}
 	return req
 }
 
-// callTool runs a call of a tool. What is wrong with a request is a result, so that the model can
-// correct it.
+// joinDir returns the directory that dir is relative to base. It leaves ".." segments, which the
+// check of the request refuses, in their place: path.Join would hide them.
+func joinDir(base, dir string) string {
+	joined := base + "/" + dir
+	if slices.Contains(strings.Split(joined, "/"), "..") {
+		return joined
+	}
+	return path.Clean(joined)
+}
+
+// callTool runs a call of a tool. An error of the request is a result, so that the model can
+// correct the request.
 func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray.Tool,
 ) (*sdk.CallToolResult, error) {
-	ctx, stop := s.ended.follow(ctx, req.Extra.Header.Get(requestHeader))
+	ctx, stop := withCancel(ctx)
 	defer stop()
 	opts, input, err := split(req.Params.Arguments, t)
 	if err != nil {
@@ -128,19 +142,11 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	if err != nil {
 		return failure(err), nil
 	}
-	request := opts.request(t.Name, input, req.Extra.Header)
-	if t.Workspace != "" && request.Workspace == "" && request.Container == "" {
-		request.Workspace = t.Workspace
-	}
+	request := opts.request(t, input, req.Extra.Header)
 	if approvalID != "" {
 		setApprovalKey(request, approvalID)
 	}
-	task := taskRequestOf(ctx)
-	if task != nil {
-		request.AwaitsApproval = true // as a task, which asks the user if the client can
-	} else if canElicit(req.Session) {
-		request.AwaitsApproval = false // the user is asked, and the request repeated
-	}
+	request.AwaitsApproval = opts.awaitsApproval(ctx, req)
 	current := s.cfg.Current()
 	c, _, err := s.cfg.Calls.Begin(ctx, current.Intake, principalOf(req), request)
 	if err != nil {
@@ -148,7 +154,7 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	}
 	defer c.Leave(nil)
 	wait := opts.wait()
-	if wait < 0 && task != nil {
+	if wait < 0 && taskRequestOf(ctx) != nil {
 		wait = taskDelay
 	}
 	view := current.View
@@ -158,6 +164,13 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	return s.await(ctx, req, c, wait, view)
 }
 
+// awaitsApproval reports whether a call waits for its approval: as a task, or until wait_ms is
+// over. For a client that can ask its user it ends, and the client repeats it with the answer.
+func (o callOptions) awaitsApproval(ctx context.Context, req *sdk.CallToolRequest) bool {
+	return taskRequestOf(ctx) != nil || o.WaitMS != nil && !canElicit(req.Session)
+}
+
+// wait returns how long the client waits, negative without a limit.
 func (o callOptions) wait() time.Duration {
 	if o.WaitMS == nil {
 		return -1
@@ -165,11 +178,12 @@ func (o callOptions) wait() time.Duration {
 	return time.Duration(*o.WaitMS) * time.Millisecond
 }
 
-func principalOf(req *sdk.CallToolRequest) string { return req.Extra.TokenInfo.UserID }
+// principalOf returns the principal of a request. Each has one: Serve sets it.
+func principalOf(req sdk.Request) string { return req.GetExtra().TokenInfo.UserID }
 
 // await waits for the end of a call and returns its result. A negative wait has no limit. A client
-// that can have a task gets it at once if the call waits for an approval. The call is cancelled when
-// the request is (MC-04).
+// that can have a task gets it at once if the call waits for an approval. The call is cancelled
+// when the request is (MC-04).
 func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Call,
 	wait time.Duration, view int,
 ) (*sdk.CallToolResult, error) {
@@ -195,35 +209,40 @@ func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Ca
 		c.Cancel(executor.ErrCancelled)
 		return nil, context.Cause(ctx) // the SDK drops it: the client does not wait any more
 	}
+	return s.ended(ctx, req, c, view)
+}
+
+// ended returns the result of a call that has ended: a question to the user if it needs an approval
+// that its client can ask for.
+func (s *Server) ended(ctx context.Context, req *sdk.CallToolRequest, c *call.Call, view int,
+) (*sdk.CallToolResult, error) {
 	if err := c.Rejected(); err != nil {
 		return failure(err), nil
 	}
-	encoded, _ := c.Encoded()
-	if asked := s.askUser(ctx, req, encoded); asked != nil {
-		return asked, nil
+	rec, err := c.FullRecord()
+	if err != nil {
+		return nil, err
 	}
-	return endResult(encoded, view)
+	if question := s.askUser(ctx, req, rec); question != nil {
+		return question, nil
+	}
+	return endResult(rec, view), nil
 }
 
-// running returns the result of a call that goes on after its wait. A client that can has a task
-// instead.
+// running returns the result of a call that continues after its wait: a task, for a client that can
+// have one.
 func (s *Server) running(ctx context.Context, req *sdk.CallToolRequest, c *call.Call, view int,
 ) (*sdk.CallToolResult, error) {
 	select {
 	case <-c.Accepted():
 	case <-c.Done():
-		if err := c.Rejected(); err != nil {
-			return failure(err), nil
-		}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	encoded, ended := c.Encoded()
-	if ended {
-		if asked := s.askUser(ctx, req, encoded); asked != nil {
-			return asked, nil
-		}
-		return endResult(encoded, view)
+	select {
+	case <-c.Done():
+		return s.ended(ctx, req, c, view)
+	default:
 	}
 	if task := taskRequestOf(ctx); task != nil {
 		task.created = createdTask(c.Record())

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,7 +95,7 @@ func (s *Server) serveDirect(w http.ResponseWriter, r *http.Request, principal s
 	}
 	text, err := json.Marshal(reply)
 	if err != nil {
-		s.cfg.Log.Error("a reply has no JSON", "error", err)
+		s.cfg.Log.Error("reply not encoded", "error", err)
 		panic(http.ErrAbortHandler) // the client gets no half of a reply
 	}
 	_, _ = w.Write(text) // a client that has disconnected needs no answer
@@ -133,9 +132,9 @@ func keepAlive(w http.ResponseWriter) (stop func()) {
 func isDirect(r *http.Request) bool {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	return r.Method == http.MethodPost && r.Header.Get(methodHeader) == "tools/call" &&
-		r.Header.Get(versionHeader) == stateless && r.Header.Get("Content-Type") == mediaJSON &&
+		r.Header.Get(versionHeader) == statelessRevision && r.Header.Get("Content-Type") == mediaJSON &&
 		strings.Contains(accept, mediaJSON) && strings.Contains(accept, "text/event-stream") &&
-		r.Header.Get("Last-Event-ID") == ""
+		r.Header.Get(sessionHeader) == "" && r.Header.Get("Last-Event-ID") == ""
 }
 
 // directCall returns the call that a body is and its tool, or no tool. A tool whose arguments
@@ -147,18 +146,17 @@ func (s *Server) directCall(r *http.Request, body []byte) (c directCall, t *dray
 	meta := c.Params.Meta
 	if c.Version != "2.0" || c.Method != "tools/call" || !isRequestID(c.ID) ||
 		c.Params.Name == "" || c.Params.Name != r.Header.Get(nameHeader) ||
-		meta.Revision != stateless || meta.Capabilities == nil || s.isOwn(c.Params.Name) {
+		meta.Revision != statelessRevision || meta.Capabilities == nil || isOwn(c.Params.Name) {
 		return c, nil
 	}
 	if _, ok := meta.Capabilities.Extensions[tasksExtension]; ok {
 		return c, nil
 	}
-	active := s.cfg.Current().Tools.Active(r.Context())
-	i := slices.IndexFunc(active, func(t *dray.Tool) bool { return t.Name == c.Params.Name })
-	if i < 0 || bytes.Contains(active[i].InputSchema, []byte(`"x-mcp-header"`)) {
+	t, err := s.cfg.Current().Tools.Get(r.Context(), c.Params.Name)
+	if err != nil || bytes.Contains(t.InputSchema, []byte(`"x-mcp-header"`)) {
 		return c, nil
 	}
-	return c, active[i]
+	return c, t
 }
 
 // isRequestID reports whether an id is a string or an integer.

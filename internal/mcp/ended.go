@@ -7,49 +7,39 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 )
-
-// requestHeader tells callTool which request of an ended session it serves. No client sends it.
-const requestHeader = "Dray-Request"
 
 // inFlight are the requests of sessions that have ended. Each is served without a session, so the
 // SDK connects no notification that cancels one to it (MC-04). It is safe for concurrent use.
 type inFlight struct {
-	mu   sync.Mutex
-	last int
-	// byKey has the numbers of requests, and contexts by number what ends when one is cancelled.
-	byKey    map[requestKey]string
-	contexts map[string]flight
-}
-
-type flight struct {
-	context context.Context //nolint:containedctx // it only says that the request was cancelled
-	cancel  context.CancelFunc
+	mu       sync.Mutex
+	requests map[requestKey]*context.CancelFunc
 }
 
 // requestKey identifies a request. The id is JSON.
 type requestKey struct{ principal, session, id string }
 
-// add adds a request until remove is called, and returns its number.
-func (f *inFlight) add(key requestKey) (number string, remove func()) {
+// inFlightKey is the key of a request's own context in the context that the SDK gets, which keeps
+// only its values.
+type inFlightKey struct{}
+
+// add adds a request and returns its context, which ends when the request is cancelled. remove
+// removes it.
+func (f *inFlight) add(key requestKey) (ctx context.Context, remove func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.byKey == nil {
-		f.byKey, f.contexts = map[requestKey]string{}, map[string]flight{}
+	if f.requests == nil {
+		f.requests = map[requestKey]*context.CancelFunc{}
 	}
-	f.last++
-	number = strconv.Itoa(f.last)
-	f.byKey[key], f.contexts[number] = number, flight{ctx, cancel}
-	return number, func() {
+	f.requests[key] = &cancel
+	return ctx, func() {
 		cancel()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		delete(f.contexts, number)
-		if f.byKey[key] == number { // else the client has used the id again
-			delete(f.byKey, key)
+		if f.requests[key] == &cancel { // else the client has used the id again
+			delete(f.requests, key)
 		}
 	}
 }
@@ -58,23 +48,22 @@ func (f *inFlight) add(key requestKey) (number string, remove func()) {
 func (f *inFlight) cancel(key requestKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if request, ok := f.contexts[f.byKey[key]]; ok {
-		request.cancel()
+	if cancel := f.requests[key]; cancel != nil {
+		(*cancel)()
 	}
 }
 
-// follow returns a context that also ends when the request with a number is cancelled.
-func (f *inFlight) follow(ctx context.Context, number string) (context.Context, func()) {
-	f.mu.Lock()
-	request, ok := f.contexts[number]
-	f.mu.Unlock()
+// withCancel returns a context that also ends when a notification cancels the request that it
+// belongs to. stop releases it.
+func withCancel(ctx context.Context) (_ context.Context, stop func()) {
+	request, ok := ctx.Value(inFlightKey{}).(context.Context)
 	if !ok {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(request.context, cancel)
+	unlink := context.AfterFunc(request, cancel)
 	return ctx, func() {
-		stop()
+		unlink()
 		cancel()
 	}
 }
@@ -84,12 +73,12 @@ func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request, principal st
 	session := r.Header.Get(sessionHeader)
 	switch r.Method {
 	case http.MethodDelete:
-		s.sessions.delete(principal, session)
+		s.ids.delete(principal, session)
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case http.MethodPost:
 	default:
-		s.single.ServeHTTP(w, r)
+		s.stateless.ServeHTTP(w, r)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody))
@@ -104,16 +93,16 @@ func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request, principal st
 	m, err := parseMessage(body)
 	switch {
 	case err != nil: // the SDK says what is wrong
-	case m.Method == "notifications/cancelled":
-		s.ended.cancel(requestKey{principal, session, compact(m.params.RequestID)})
+	case m.Method == methodCancelled:
+		s.orphans.cancel(requestKey{principal, session, compact(m.params.RequestID)})
 		w.WriteHeader(http.StatusAccepted)
 		return
 	case m.isRequest():
-		number, remove := s.ended.add(requestKey{principal, session, compact(m.ID)})
+		request, remove := s.orphans.add(requestKey{principal, session, compact(m.ID)})
 		defer remove()
-		r.Header.Set(requestHeader, number)
+		r = r.WithContext(context.WithValue(r.Context(), inFlightKey{}, request))
 	}
-	s.single.ServeHTTP(w, r)
+	s.stateless.ServeHTTP(w, r)
 }
 
 // compact returns JSON without white space.

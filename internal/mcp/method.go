@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	codeMethod = -32601
+	codeMethod      = -32601
+	methodCancelled = "notifications/cancelled"
 	// maxRecorded bounds what is kept of a request for its id, in bytes.
 	maxRecorded = 64 << 10
 )

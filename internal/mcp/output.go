@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,13 +96,8 @@ func (s *Server) addOwnTools() {
 }
 
 // isOwn reports whether a name is that of a tool of this package, which hides a configured one.
-func (s *Server) isOwn(name string) bool {
-	for _, t := range ownTools {
-		if t.name == name {
-			return true
-		}
-	}
-	return false
+func isOwn(name string) bool {
+	return slices.ContainsFunc(ownTools, func(t ownTool) bool { return t.name == name })
 }
 
 // ownArguments are the arguments of all tools of this package.
@@ -247,12 +243,13 @@ func (s *Server) cancelCall(ctx context.Context, req *sdk.CallToolRequest,
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	encoded, _ := c.Encoded()
-	res, err := endResult(encoded, s.cfg.Current().View)
-	if err == nil {
-		res.IsError = false // the cancel succeeded
+	rec, err := c.FullRecord()
+	if err != nil {
+		return nil, err
 	}
-	return res, err
+	res := endResult(rec, s.cfg.Current().View)
+	res.IsError = false // the cancel succeeded
+	return res, nil
 }
 
 func (s *Server) cancelSession(ctx context.Context, req *sdk.CallToolRequest, session string,

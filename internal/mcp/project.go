@@ -64,17 +64,17 @@ func (s *Server) serveProjectTools(next sdk.MethodHandler) sdk.MethodHandler {
 func (s *Server) isListed(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tools[name] != nil || s.isOwn(name)
+	return s.tools[name] != nil || isOwn(name)
 }
 
 // projectTools returns the active tools that the client's own workspace declares and that policy
 // does not deny, by name. A workspace whose declaration is invalid has none.
 func (s *Server) projectTools(ctx context.Context, req sdk.Request) map[string]*dray.Tool {
-	extra, current := req.GetExtra(), s.cfg.Current()
-	if extra == nil || extra.TokenInfo == nil || current.ProjectTools == nil {
+	current := s.cfg.Current()
+	if current.ProjectTools == nil {
 		return nil
 	}
-	principal, folder := extra.TokenInfo.UserID, s.clientWorkspace(ctx, req)
+	principal, folder := principalOf(req), s.clientWorkspace(ctx, req)
 	if folder == "" || s.cfg.Access.CheckWorkspace(ctx, principal, folder) != nil {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (s *Server) projectTools(ctx context.Context, req sdk.Request) map[string]*
 	}
 	declared := map[string]*dray.Tool{}
 	for _, t := range active {
-		if !s.isOwn(t.Name) && (current.Denies == nil || !current.Denies(principal, t)) {
+		if !isOwn(t.Name) && (current.Denies == nil || !current.Denies(principal, t)) {
 			declared[t.Name] = t
 		}
 	}

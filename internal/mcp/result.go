@@ -30,20 +30,15 @@ type callResult struct {
 	Container  string          `json:"container,omitempty"`
 	Warnings   []string        `json:"warnings,omitempty"`
 	Synced     []string        `json:"synced,omitempty"`
-	// Session is that of a shell that the call ran in.
+	// Session is the session of a shell in which the call ran, nil for none.
 	Session *dray.SessionReport `json:"session,omitempty"`
-	// Approval is what a call waits for that has not ended.
+	// Approval is the id of the approval that the call waits for, empty if it waits for none.
 	Approval string `json:"approval,omitempty"`
 }
 
-// endResult returns the result of a call that has ended, of its record.
-func endResult(encoded []byte, view int) (*sdk.CallToolResult, error) {
-	var rec dray.Record
-	if err := json.Unmarshal(encoded, &rec); err != nil {
-		return nil, fmt.Errorf("decode the record of a call: %w", err)
-	}
-	r := newCallResult(rec, view)
-	return r.result(isError(rec)), nil
+// endResult returns the result of a call that has ended.
+func endResult(rec dray.Record, view int) *sdk.CallToolResult {
+	return newCallResult(rec, view).result(isError(rec))
 }
 
 // isError reports whether a call did not run to its end (MC-03).
@@ -70,26 +65,30 @@ func newCallResult(rec dray.Record, view int) callResult {
 			r.Synced = append(r.Synced, f.Path)
 		}
 	}
-	var cut [2]bool
-	r.Stdout, cut[0] = textview.Bound(textview.Plain(rec.Stdout.Text), view, rec.ID)
-	r.Stderr, cut[1] = textview.Bound(textview.Plain(rec.Stderr.Text), view, rec.ID)
-	r.Truncated = cut[0] || cut[1] || rec.Stdout.OmittedBytes+rec.Stderr.OmittedBytes > 0
+	r.setStreams(rec.Stdout.Text, rec.Stderr.Text, view)
+	r.Truncated = r.Truncated || rec.Stdout.OmittedBytes+rec.Stderr.OmittedBytes > 0
 	r.setOutput(rec.Output, view)
 	return r
 }
 
-// setOutput sets the output of the tool, which is left out if it is too large: read_output does not
-// have it, so the call has to be repeated for less.
+// setStreams sets the views of the streams, and whether one of them is shortened.
+func (r *callResult) setStreams(stdout, stderr string, view int) {
+	var cut [2]bool
+	r.Stdout, cut[0] = textview.View(stdout, view, r.ID)
+	r.Stderr, cut[1] = textview.View(stderr, view, r.ID)
+	r.Truncated = cut[0] || cut[1]
+}
+
+// setOutput sets the output of the tool. A large one becomes a text with its head and its tail.
 func (r *callResult) setOutput(output json.RawMessage, view int) {
-	if string(output) == "null" || len(output) <= 4*view {
+	switch {
+	case string(output) == "null":
+	case len(output) <= 4*view:
 		r.Output = output
-	} else {
+	default:
 		r.Truncated = true
 		text, _ := textview.Bound(string(output), 4*view, r.ID)
-		r.Output, _ = json.Marshal(text)
-	}
-	if string(r.Output) == "null" {
-		r.Output = nil
+		r.Output, _ = json.Marshal(text) // a text always has a JSON form
 	}
 }
 
@@ -171,13 +170,11 @@ func runningResult(c *call.Call, view int) *sdk.CallToolResult {
 		ID: rec.ID, Tool: rec.Tool, Status: rec.Status, Approval: rec.Approval,
 		DurationMS: float64(time.Since(rec.StartedAt).Milliseconds()),
 	}
-	var cut [2]bool
-	r.Stdout, cut[0] = textview.Bound(textview.Plain(soFar(c, dray.Stdout)), view, r.ID)
-	r.Stderr, cut[1] = textview.Bound(textview.Plain(soFar(c, dray.Stderr)), view, r.ID)
-	r.Truncated = cut[0] || cut[1]
+	r.setStreams(soFar(c, dray.Stdout), soFar(c, dray.Stderr), view)
 	return r.result(false)
 }
 
+// soFar returns the output of a call that runs, as far as its events retain it.
 func soFar(c *call.Call, stream dray.Stream) string {
 	text, _ := c.Events().BufferedOutput(stream)
 	return strings.ToValidUTF8(string(text), "\uFFFD")

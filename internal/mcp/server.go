@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// stateless is the first revision without sessions.
-	stateless = "2026-07-28"
+	// statelessRevision is the first revision without sessions.
+	statelessRevision = "2026-07-28"
 	// maxSessions bounds the sessions of all clients together: a new one ends one that is idle, of
 	// the principal with the most. sessionIdle is the time that one is kept without a request. A
 	// client whose session has ended is served without one.
@@ -42,9 +42,9 @@ type Config struct {
 	Access  call.Access
 	// Nearest returns the workspace that contains a directory, or "".
 	Nearest func(ctx context.Context, dir string) string
-	// AwaitTools blocks while tools are being found out, for a short time.
+	// AwaitTools blocks for a short time while upstream servers list their tools.
 	AwaitTools func(ctx context.Context)
-	// Approvals are what the users of clients decide about.
+	// Approvals are decided by the users of clients.
 	Approvals Approvals
 	// SessionKey signs the ids of sessions and the questions about approvals.
 	SessionKey []byte
@@ -67,22 +67,27 @@ type Configured struct {
 	Denies func(principal string, t *dray.Tool) bool
 }
 
-// Tools lists the tools that may run.
+// Tools are the tools of the daemon.
 type Tools interface {
+	// Active returns the tools that may run.
 	Active(ctx context.Context) []*dray.Tool
+	// Get returns the tool with exactly the given name. It fails unless the tool may run.
+	Get(ctx context.Context, name string) (*dray.Tool, error)
 }
 
 // Server serves /mcp. It is safe for concurrent use.
 type Server struct {
 	cfg      Config
-	sessions *signer
-	owners   owners
+	ids      *signer
+	sessions sessions
 	server   *sdk.Server
 	stateful http.Handler
-	single   http.Handler // of requests without a session
-	ended    inFlight     // of sessions that have ended
+	// stateless serves requests without a session.
+	stateless http.Handler
+	// orphans are the requests of sessions that have ended.
+	orphans inFlight
 
-	mu    sync.Mutex
+	mu    sync.Mutex            // guards the fields below
 	tools map[string]*dray.Tool // that the SDK's server has
 	// hidden are the tools with a name of ownTools that a warning was logged for.
 	hidden map[string]bool
@@ -91,7 +96,7 @@ type Server struct {
 // New returns a server.
 func New(cfg Config) *Server {
 	s := &Server{
-		cfg: cfg, sessions: &signer{key: cfg.SessionKey}, tools: map[string]*dray.Tool{},
+		cfg: cfg, ids: &signer{key: cfg.SessionKey}, tools: map[string]*dray.Tool{},
 		hidden: map[string]bool{},
 	}
 	opts := &sdk.ServerOptions{
@@ -102,7 +107,7 @@ func New(cfg Config) *Server {
 			Tools:      &sdk.ToolCapabilities{ListChanged: true},
 			Extensions: map[string]any{tasksExtension: map[string]any{}},
 		},
-		GetSessionID: s.sessions.newID,
+		GetSessionID: s.ids.newID,
 	}
 	fixtureOptions(opts)
 	s.server = sdk.NewServer(s.implementation(), opts)
@@ -110,18 +115,14 @@ func New(cfg Config) *Server {
 	s.addOwnTools()
 	s.addProjectTool()
 	s.addTasks(addFixtures(s.server, callTasks{s}))
-	get := func(r *http.Request) *sdk.Server {
-		s.updateTools(r.Context())
-		return s.server
-	}
-	s.stateful = s.handler(get, sdk.StreamableHTTPOptions{SessionTimeout: sessionIdle})
-	s.single = s.handler(get, sdk.StreamableHTTPOptions{
+	s.stateful = s.handler(sdk.StreamableHTTPOptions{SessionTimeout: sessionIdle})
+	s.stateless = s.handler(sdk.StreamableHTTPOptions{
 		Stateless: true, PropagateRequestCancellation: true,
 	})
 	return s
 }
 
-// implementation says what serves a client.
+// implementation returns the name and the version of this server for its clients.
 func (s *Server) implementation() *sdk.Implementation {
 	return &sdk.Implementation{Name: "dray", Title: "dray", Version: s.cfg.Version}
 }
@@ -131,13 +132,13 @@ const instructions = "dray runs tools in the project's devcontainer, or on the h
 	"was left out can be read with read_output and that id. For a call that takes longer than a " +
 	"minute set wait_ms; it keeps running, and read_output waits for its end."
 
-// handler returns a handler of the SDK that knows who makes a request. Host and Origin are checked
-// before, with those of every path (SE-02).
-func (s *Server) handler(get func(*http.Request) *sdk.Server, opts sdk.StreamableHTTPOptions,
-) http.Handler {
+// handler returns a handler of the SDK that gets the principal of a request as its token. Host and
+// Origin are checked before, with those of every path (SE-02).
+func (s *Server) handler(opts sdk.StreamableHTTPOptions) http.Handler {
 	opts.DisableLocalhostProtection = true
 	opts.MaxRequestBodyBytes = s.cfg.MaxBody
 	opts.Logger = s.cfg.Log
+	get := func(*http.Request) *sdk.Server { return s.server }
 	verify := func(_ context.Context, principal string, _ *http.Request) (*auth.TokenInfo, error) {
 		return &auth.TokenInfo{UserID: principal}, nil
 	}
@@ -151,54 +152,56 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string)
 	r = r.Clone(r.Context())
 	// The SDK takes the principal of a request from its token. Sessions belong to one principal.
 	r.Header.Set("Authorization", "Bearer "+principal)
-	r.Header.Del(requestHeader)
 	setDefaults(r.Header, r.URL.Query())
+	if s.serveDirect(w, r, principal) {
+		return
+	}
+	s.updateTools(r.Context()) // here, because the SDK asks for its server twice a request
 	id := r.Header.Get(sessionHeader)
 	switch {
-	case id == "" && r.Header.Get(versionHeader) >= stateless:
-		if !s.serveDirect(w, r, principal) {
-			s.single.ServeHTTP(w, r)
-		}
+	case id == "" && r.Header.Get(versionHeader) >= statelessRevision:
+		s.stateless.ServeHTTP(w, r)
 	case id == "":
 		s.serveNew(w, r, principal)
-	case s.owners.isOthers(principal, id):
+	case s.sessions.isOfOther(principal, id):
 		http.Error(w, "session not found", http.StatusNotFound) // as for one that there never was
-	case s.sessions.isDeleted(principal, id):
+	case s.ids.isDeleted(principal, id):
 		http.Error(w, "the session was deleted: initialize a new one", http.StatusNotFound)
-	case s.sessions.signed(id) && s.session(id) == nil:
+	case s.ids.signed(id) && s.session(id) == nil:
 		s.serveEnded(w, r, principal)
 	case r.Method == http.MethodDelete:
-		defer s.sessions.delete(principal, id)
+		defer s.ids.delete(principal, id)
 		s.stateful.ServeHTTP(w, r)
 	default:
 		if r.Method == http.MethodPost { // a GET is open as long as the session
-			defer s.owners.use(id)()
+			defer s.sessions.use(id)()
 		}
 		s.stateful.ServeHTTP(w, r)
 	}
 }
 
-// serveNew serves a request without a session, which may make one.
+// serveNew serves a request without a session, which may begin one.
 func (s *Server) serveNew(w http.ResponseWriter, r *http.Request, principal string) {
-	idle, ok := s.owners.reserve(func(id string) bool { return s.session(id) != nil })
+	idle, ok := s.sessions.reserve(s.sessionIDs)
 	if !ok {
 		http.Error(w, "too many MCP sessions, and all have requests: close some, or repeat the request "+
 			"later", http.StatusServiceUnavailable)
 		return
 	}
+	defer s.sessions.release()
 	if session := s.session(idle); session != nil {
-		// The client finds out by its next request. One that it has just made would delay Close.
+		// Its client finds out with its next request. A session that has just begun would delay Close.
 		go session.Close()
 	}
-	made := &sessionWriter{ResponseWriter: w, owners: &s.owners, principal: principal}
-	defer s.owners.release()
-	s.stateful.ServeHTTP(made, r)
+	s.stateful.ServeHTTP(&sessionWriter{
+		ResponseWriter: w, sessions: &s.sessions, principal: principal,
+	}, r)
 }
 
 // Close ends all sessions.
 func (s *Server) Close() {
 	for session := range s.server.Sessions() {
-		_ = session.Close() // the client finds out by its next request
+		_ = session.Close() // its client finds out with its next request
 	}
 }
 
@@ -213,6 +216,15 @@ func (s *Server) session(id string) *sdk.ServerSession {
 		}
 	}
 	return nil
+}
+
+// sessionIDs returns the ids of the sessions that the SDK has.
+func (s *Server) sessionIDs() map[string]bool {
+	ids := map[string]bool{}
+	for session := range s.server.Sessions() {
+		ids[session.ID()] = true
+	}
+	return ids
 }
 
 // The headers with the defaults of all calls of a client. A URL can state them too: workspace, cwd,

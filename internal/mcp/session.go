@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// signer makes the ids of sessions. An id is random text and a MAC of it, so that an id of an
+// signer creates the ids of sessions. An id is random text with its MAC, so that an id of an
 // earlier daemon differs from one that a client made up.
 type signer struct {
 	key []byte
@@ -22,8 +22,8 @@ type signer struct {
 	deleted []deletedSession
 }
 
-// deletedSession has its principal, because the id of a session says nothing about it: what another
-// principal deletes is not gone.
+// deletedSession has its principal, because an id does not contain one: a principal that deletes
+// the session of another deletes it only for itself.
 type deletedSession struct{ principal, id string }
 
 const maxDeleted = 1024
@@ -64,11 +64,12 @@ func (s *signer) mac(id string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// owners knows whose the sessions are. Its zero value has none.
-type owners struct {
+// sessions has the principals of the sessions. Its zero value has none. It is safe for concurrent
+// use.
+type sessions struct {
 	mu       sync.Mutex
-	sessions map[string]*ownedSession // by id
-	reserved int                      // sessions that may be made just now
+	byID     map[string]*ownedSession
+	reserved int // requests that may begin a session
 }
 
 // ownedSession is a session of a principal.
@@ -78,68 +79,69 @@ type ownedSession struct {
 	requests  int // that are being served
 }
 
-// reserve counts a session that may be made, until release. Where there are maxSessions already, it
-// takes the place of an idle one: that was used least recently, of the principals with the most
-// sessions. Its id is returned, for the caller to end it. If none is idle, ok is false. alive
-// reports whether there still is a session with an id.
-func (o *owners) reserve(alive func(id string) bool) (idle string, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// reserve reserves the place of a new session, until release is called. If there are maxSessions
+// already, it removes an idle one and returns its id, which the caller must end: of the principals
+// with the most sessions, the session that was used least recently. If none is idle, ok is false.
+// live returns the ids of the sessions that have not ended.
+func (s *sessions) reserve(live func() map[string]bool) (idle string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := live() // under mu, because add is called while the SDK has the session
 	counts := map[string]int{}
-	for id, s := range o.sessions {
-		if !alive(id) {
-			delete(o.sessions, id)
+	for id, owned := range s.byID {
+		if !ids[id] {
+			delete(s.byID, id)
 			continue
 		}
-		counts[s.principal]++
+		counts[owned.principal]++
 	}
-	if len(o.sessions)+o.reserved >= maxSessions {
-		if idle, ok = o.leastUsed(counts); !ok {
+	if len(s.byID)+s.reserved >= maxSessions {
+		if idle, ok = s.leastUsed(counts); !ok {
 			return "", false
 		}
-		delete(o.sessions, idle)
+		delete(s.byID, idle)
 	}
-	o.reserved++
+	s.reserved++
 	return idle, true
 }
 
 // leastUsed returns the idle session to end first.
-func (o *owners) leastUsed(counts map[string]int) (id string, ok bool) {
+func (s *sessions) leastUsed(counts map[string]int) (id string, ok bool) {
 	var best *ownedSession
-	for candidate, s := range o.sessions {
-		if s.requests > 0 {
+	for candidate, owned := range s.byID {
+		if owned.requests > 0 {
 			continue
 		}
-		n := counts[s.principal]
+		n := counts[owned.principal]
 		if best == nil || n > counts[best.principal] ||
-			n == counts[best.principal] && s.used.Before(best.used) {
-			id, best = candidate, s
+			n == counts[best.principal] && owned.used.Before(best.used) {
+			id, best = candidate, owned
 		}
 	}
 	return id, best != nil
 }
 
 // release ends a reservation.
-func (o *owners) release() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reserved--
+func (s *sessions) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved--
 }
 
 // add sets the principal of a session.
-func (o *owners) add(principal, id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.sessions == nil {
-		o.sessions = map[string]*ownedSession{}
+func (s *sessions) add(principal, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID == nil {
+		s.byID = map[string]*ownedSession{}
 	}
-	o.sessions[id] = &ownedSession{principal: principal, used: time.Now()}
+	s.byID[id] = &ownedSession{principal: principal, used: time.Now()}
 }
 
 // sessionWriter adds the session that a response announces, before the client can use it.
 type sessionWriter struct {
 	http.ResponseWriter
-	owners    *owners
+	sessions  *sessions
 	principal string
 	written   bool
 }
@@ -158,32 +160,32 @@ func (w *sessionWriter) Write(p []byte) (int, error) {
 
 func (w *sessionWriter) announce() {
 	if id := w.Header().Get(sessionHeader); !w.written && id != "" {
-		w.owners.add(w.principal, id)
+		w.sessions.add(w.principal, id)
 	}
 	w.written = true
 }
 
-// isOthers reports whether another principal has a session.
-func (o *owners) isOthers(principal, id string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := o.sessions[id]
-	return s != nil && s.principal != principal
+// isOfOther reports whether a session belongs to another principal.
+func (s *sessions) isOfOther(principal, id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owned := s.byID[id]
+	return owned != nil && owned.principal != principal
 }
 
-// use says that a request of a session is served until done is called.
-func (o *owners) use(id string) (done func()) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := o.sessions[id]
-	if s == nil {
+// use counts a request of a session, until done is called.
+func (s *sessions) use(id string) (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owned := s.byID[id]
+	if owned == nil {
 		return func() {}
 	}
-	s.requests++
+	owned.requests++
 	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		s.requests--
-		s.used = time.Now()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		owned.requests--
+		owned.used = time.Now()
 	}
 }

@@ -151,7 +151,7 @@ func (s *Server) serveTasks(next sdk.MethodHandler) sdk.MethodHandler {
 		}
 		session, _ := req.GetSession().(*sdk.ServerSession)
 		tr := &taskRequest{
-			principal: req.GetExtra().TokenInfo.UserID, elicits: canElicit(session),
+			principal: principalOf(req), elicits: canElicit(session),
 		}
 		res, err := next(context.WithValue(ctx, taskKey{}, tr), method, req)
 		if err == nil && tr.created != nil {
@@ -181,7 +181,7 @@ func checkTaskRequest(req sdk.Request) error {
 	}
 	header := req.GetExtra().Header
 	params, ok := req.GetParams().(*taskParams)
-	if !ok || header.Get(versionHeader) < stateless {
+	if !ok || header.Get(versionHeader) < statelessRevision {
 		return nil // earlier revisions do not have the header
 	}
 	if name := header.Get(nameHeader); name != params.ID {
@@ -226,11 +226,8 @@ type callTasks struct{ *Server }
 func (s callTasks) findTask(ctx context.Context, principal, id string,
 ) (rec dray.Record, c *call.Call, err error) {
 	if c, ok := s.cfg.Calls.Find(id, principal); ok {
-		encoded, _ := c.Encoded()
-		if err := json.Unmarshal(encoded, &rec); err != nil {
-			return rec, nil, fmt.Errorf("decode the record of a call: %w", err)
-		}
-		return rec, c, nil
+		rec, err := c.FullRecord()
+		return rec, c, err
 	}
 	rec, err = s.cfg.Outputs.Record(ctx, principal, id)
 	return rec, nil, err

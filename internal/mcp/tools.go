@@ -24,7 +24,7 @@ func (s *Server) updateTools(ctx context.Context) {
 			delete(gone, t.Name)
 			continue
 		}
-		if s.isOwn(t.Name) {
+		if isOwn(t.Name) {
 			s.warnHidden(t.Name)
 			continue
 		}
@@ -41,7 +41,7 @@ func (s *Server) updateTools(ctx context.Context) {
 	}
 }
 
-// awaitTools returns a handler that waits for tools which are being found out before it lists them,
+// awaitTools returns a handler that waits for the tools of upstream servers before it lists tools,
 // or calls one that is unknown.
 func (s *Server) awaitTools(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
@@ -63,29 +63,26 @@ func (s *Server) hideDenied(next sdk.MethodHandler) sdk.MethodHandler {
 		if err != nil || !ok || denies == nil {
 			return result, err
 		}
-		principal := ""
-		if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
-			principal = extra.TokenInfo.UserID
-		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
+		tools := maps.Clone(s.tools) // policies are evaluated without the lock
+		s.mu.Unlock()
 		shown := *list
 		shown.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *sdk.Tool) bool {
-			own, known := s.tools[t.Name]
-			return known && denies(principal, own)
+			configured, ok := tools[t.Name]
+			return ok && denies(principalOf(req), configured)
 		})
 		return &shown, nil
 	}
 }
 
-// warnHidden logs once that a tool cannot be called over MCP. s.mu is held.
+// warnHidden logs once that a tool cannot be called over MCP. The caller holds mu.
 func (s *Server) warnHidden(name string) {
 	builtin := slices.ContainsFunc(ownTools, func(t ownTool) bool {
 		return t.name == name && t.builtin
 	})
 	if !builtin && !s.hidden[name] {
 		s.hidden[name] = true
-		s.cfg.Log.Warn("tool hidden over MCP: MCP has a tool of this name; rename yours", "tool", name)
+		s.cfg.Log.Warn("tool hidden over MCP", "tool", name, "hint", "rename it: MCP has a tool of this name")
 	}
 }
 
@@ -109,10 +106,10 @@ func title(name string) string {
 	return strings.ToUpper(words[:1]) + words[1:]
 }
 
-// option is a member of a call that stands beside the tool's own input.
+// option is an argument of a tool call that is not part of the tool's own input.
 type option struct {
 	name, schema string
-	// stdin says that only tools that accept a stdin have it.
+	// stdin reports whether only tools that accept a stdin have it.
 	stdin bool
 }
 
