@@ -51,7 +51,7 @@ type upstreamServer struct {
 	tools  []upstream.Tool
 	// listed reports whether the server has listed its tools to this daemon, and calls get them.
 	listed  bool
-	listing sync.Mutex // held while they are listed
+	listing chan struct{} // holds a token while they are listed
 }
 
 // openUpstreams starts no process.
@@ -65,11 +65,11 @@ func (d *daemon) openUpstreams(cfg *config.Config) *upstreams {
 	}
 	known, err := upstream.ReadKnown(u.path)
 	if err != nil {
-		u.log.Warn("the tools of MCP servers are not known yet", zap.Error(err))
+		u.log.Warn("tools of MCP servers not read", zap.Error(err))
 	}
 	for name, c := range cfg.MCP.Servers {
 		digest, _ := upstream.Digest(c.Argv, c.Environment, c.Workspace) // texts can be encoded
-		s := &upstreamServer{name: name, cfg: c, digest: digest}
+		s := &upstreamServer{name: name, cfg: c, digest: digest, listing: make(chan struct{}, 1)}
 		if k := known[name]; k.Digest == s.digest && c.Environment != config.EnvironmentHost {
 			s.tools = k.Tools
 		}
@@ -151,10 +151,14 @@ func (u *upstreams) close() {
 }
 
 // listUpstream reads the tools of a server, which it starts, once while the daemon runs. Calls get
-// them with a new generation.
+// them with a new generation. It fails with the cause of ctx, also while another call lists them.
 func (d *daemon) listUpstream(ctx context.Context, s *upstreamServer) error {
-	s.listing.Lock()
-	defer s.listing.Unlock()
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if d.upstreams.isListed(s) {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,9 +16,6 @@ import (
 	"github.com/dray-dev/dray/internal/lexical"
 )
 
-// maxLine bounds a line of a server in an error, maxTail the end of its stderr, in bytes.
-const maxLine, maxTail = 200, 2 << 10
-
 // connection is one process of a server.
 type connection struct {
 	cfg     Config
@@ -31,8 +27,8 @@ type connection struct {
 	done    chan struct{} // closed when the process and its descendants have ended
 	removed chan struct{} // closed when its Server does not have it any more
 
-	mu          sync.Mutex
-	cause, exit error // why it was stopped, and how the process ended
+	mu          sync.Mutex // guards the fields below
+	cause, exit error      // why it was stopped, and how the process ended
 }
 
 // open starts a process, initializes the session and lists the tools.
@@ -84,8 +80,8 @@ func (c *connection) wait() {
 	c.exit = err
 }
 
-// initialize makes the session. A server gets no capability of its client, so its requests for
-// sampling, elicitation and roots are refused.
+// initialize begins the session and lists the tools. The client has no capabilities, so the server's
+// requests for sampling, elicitation and roots are refused.
 func (c *connection) initialize(ctx context.Context) error {
 	client := sdk.NewClient(&sdk.Implementation{Name: "dray", Version: c.cfg.Version},
 		&sdk.ClientOptions{Capabilities: &sdk.ClientCapabilities{}})
@@ -123,32 +119,38 @@ func (c *connection) listTools(ctx context.Context) error {
 	return fmt.Errorf("its list of tools has more than %d pages", maxPages)
 }
 
-func newTool(t *sdk.Tool) (Tool, error) {
-	tool := Tool{Name: t.Name, Description: t.Description}
-	for into, schema := range map[*json.RawMessage]any{
-		&tool.InputSchema: t.InputSchema, &tool.OutputSchema: t.OutputSchema,
-	} {
-		if schema == nil {
-			continue
-		}
-		text, err := json.Marshal(schema)
-		if err != nil || len(text) > maxSchema {
-			return tool, fmt.Errorf("a schema of tool %s exceeds %d bytes",
-				lexical.PlainLine(t.Name, maxLine), maxSchema)
-		}
-		*into = text
+func newTool(t *sdk.Tool) (tool Tool, err error) {
+	tool = Tool{Name: t.Name, Description: t.Description}
+	if tool.InputSchema, err = schemaText(t.InputSchema); err == nil {
+		tool.OutputSchema, err = schemaText(t.OutputSchema)
+	}
+	if err != nil {
+		return tool, fmt.Errorf("tool %s: %w", lexical.PlainLine(t.Name, maxLine), err)
 	}
 	return tool, nil
 }
 
-// broken reports whether an error of the session means that the connection cannot be used again,
-// rather than that the server answered with an error.
-func (c *connection) broken(err error) bool {
-	_, answered := errors.AsType[*jsonrpc.Error](err)
-	return !answered
+// schemaText returns a schema as JSON, nil for none.
+func schemaText(schema any) (json.RawMessage, error) {
+	if schema == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(schema)
+	if err == nil && len(text) > maxSchema {
+		err = fmt.Errorf("a schema exceeds %d bytes", maxSchema)
+	}
+	return text, err
 }
 
-// explain returns an error of the session, for a syntax error with the line of stdout.
+// isBroken reports whether an error of the session means that the connection cannot be used again,
+// and not that the server replied with an error.
+func isBroken(err error) bool {
+	_, replied := errors.AsType[*jsonrpc.Error](err)
+	return !replied
+}
+
+// explain returns the cause of an error of the session: the exceeded bound, or for a syntax error the
+// line of stdout.
 func (c *connection) explain(err error) error {
 	c.stdout.mu.Lock()
 	defer c.stdout.mu.Unlock()
@@ -182,41 +184,4 @@ func (c *connection) reason() error {
 		return c.exit
 	}
 	return fmt.Errorf("%w; %w", c.cause, c.exit)
-}
-
-// note keeps the beginning of the last line. mu must be held.
-func (r *meteredReader) note(p []byte) {
-	for len(p) > 0 {
-		if r.complete {
-			r.line, r.complete = r.line[:0], false
-		}
-		line, rest, found := bytes.Cut(p, []byte("\n"))
-		r.line = append(r.line, line[:min(len(line), maxLine-len(r.line))]...)
-		r.complete, p = found, rest
-	}
-}
-
-// tail keeps the end of stderr. It is safe for concurrent use.
-type tail struct {
-	mu   sync.Mutex
-	kept []byte
-}
-
-// Write never fails, so the stream is read to its end.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.kept = append(t.kept, p[max(0, len(p)-maxTail):]...)
-	t.kept = t.kept[max(0, len(t.kept)-maxTail):]
-	return len(p), nil
-}
-
-func (t *tail) hint() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := bytes.TrimSpace(t.kept)
-	if len(text) == 0 {
-		return "its stderr is empty"
-	}
-	return fmt.Sprintf("its stderr ends with: %s", lexical.PlainLine(string(text), maxTail))
 }

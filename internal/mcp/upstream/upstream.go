@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -63,8 +62,9 @@ type Server struct {
 	cfg   Config
 	slots chan struct{}
 
-	starting sync.Mutex // held while a process is started
-	mu       sync.Mutex
+	starting chan struct{} // holds a token while a process is started
+
+	mu       sync.Mutex  // guards the fields below
 	current  *connection // nil if none runs
 	closed   bool
 	failures int // in a row
@@ -74,7 +74,9 @@ type Server struct {
 
 // New returns a server that does not run yet.
 func New(cfg Config) *Server {
-	return &Server{cfg: cfg, slots: make(chan struct{}, cfg.MaxCalls)}
+	return &Server{
+		cfg: cfg, slots: make(chan struct{}, cfg.MaxCalls), starting: make(chan struct{}, 1),
+	}
 }
 
 // Tools returns the tools of the server. It starts the server if none runs.
@@ -108,7 +110,7 @@ func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessag
 	case ctx.Err() != nil:
 		s.checkAlive(ctx, c)
 		return nil, context.Cause(ctx)
-	case err != nil && c.broken(err):
+	case err != nil && isBroken(err):
 		c.stop(err)
 		<-c.removed // so that the next call starts a new process
 		return nil, s.lost(c)
@@ -138,10 +140,15 @@ func (s *Server) lost(c *connection) error {
 		c.reason()).WithHint("check what the call did before you repeat it; %s", c.stderr.hint())
 }
 
-// connect returns the connection to the running server. It starts one if there is none.
+// connect returns the connection to the running server. It starts one if there is none. It fails with
+// the cause of ctx, also while another call starts the server.
 func (s *Server) connect(ctx context.Context) (*connection, error) {
-	s.starting.Lock()
-	defer s.starting.Unlock()
+	select {
+	case s.starting <- struct{}{}:
+		defer func() { <-s.starting }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	s.mu.Lock()
 	c, err := s.current, s.refusal()
 	s.mu.Unlock()
@@ -216,42 +223,6 @@ func (s *Server) Close() {
 		c.stop(errClosed)
 		<-c.removed
 	}
-	s.starting.Lock()         // a start that was under way has ended
-	defer s.starting.Unlock() //nolint:gocritic // without defer it is badLock: the lock only waits
-}
-
-var errFlood = fmt.Errorf("it printed more than %d bytes", maxBytes)
-
-// meteredReader bounds the bytes of a stream and keeps the beginning of its last line.
-type meteredReader struct {
-	from io.Reader
-
-	mu    sync.Mutex
-	bytes int
-	line  []byte
-	// complete reports whether the end of line was read.
-	complete bool
-	err      error
-}
-
-func (r *meteredReader) Read(p []byte) (int, error) {
-	n, err := r.from.Read(p)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.note(p[:n])
-	if r.bytes += n; r.bytes > maxBytes {
-		r.err = errFlood
-		return 0, errFlood
-	}
-	return n, err
-}
-
-// Close is called by the SDK; the end of the process ends the stream.
-func (*meteredReader) Close() error { return nil }
-
-// renew begins to count from zero.
-func (r *meteredReader) renew() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bytes = 0
+	s.starting <- struct{}{} // a start that was in progress has ended
+	<-s.starting
 }

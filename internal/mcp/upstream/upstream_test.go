@@ -203,6 +203,37 @@ func TestHungStartIsCancelled(t *testing.T) {
 	}
 }
 
+// TestWaitForStartIsCancelled cancels a call that waits while another one starts the server.
+func TestWaitForStartIsCancelled(t *testing.T) {
+	s := newServer(t, "hang-start")
+	first, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.call(first)
+		ended <- err
+	}()
+	for deadline := time.Now().Add(10 * time.Second); s.starts.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server is not started")
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.call(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the call that waits ended with %v", err)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("the start ended first: %v", err)
+	default:
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call that starts the server ended with %v", err)
+	}
+}
+
 // TestCloseEndsDescendants closes a server that ignores the end of its stdin, and one with a
 // child.
 func TestCloseEndsDescendants(t *testing.T) {
