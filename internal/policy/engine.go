@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -36,12 +37,12 @@ type Decision struct {
 
 // Options configure an engine.
 type Options struct {
-	// Files are the policy files in the order of the configuration, Default among them for the
-	// policies of dray. Without any, every call is allowed, except calls of tools that require an
-	// approval.
+	// Files are absolute paths of policy files, in the order of the configuration. [Default] stands
+	// for the embedded policies. Without files every call is allowed, except calls of tools that
+	// require an approval.
 	Files []string
-	// Mounts returns the mounts of an existing container, by its workspace or its name. Nil is none:
-	// the paths of containers cannot be resolved.
+	// Mounts returns the mounts of an existing container, by its workspace or its name. If it is nil,
+	// paths of containers cannot be resolved.
 	Mounts MountsFunc
 }
 
@@ -54,6 +55,12 @@ type rule struct {
 	policy *cedar.Policy
 	effect Effect
 	reason string
+}
+
+// All yields the policy. It makes a rule a [cedar.PolicyIterator] of one policy: Cedar knows no
+// ask, so each rule is evaluated by itself.
+func (r rule) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
+	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) { yield(cedar.PolicyID(r.id), r.policy) }
 }
 
 // Engine decides about calls by one set of policies. It is safe for concurrent use.
@@ -79,8 +86,8 @@ func (e *Engine) Decide(ctx context.Context, call dray.Call) Decision {
 	return e.DecideFacts(call.Invocation.Principal, call.Tool, FactsOf(ctx, call, e.mounts))
 }
 
-// Explain decides about a call like Decide. About a call whose input is nil, not known yet, it
-// decides what holds for every input.
+// Explain returns the decision of Decide. For a call with a nil input, which is not known yet, it
+// returns the decision that holds for every input.
 func (e *Engine) Explain(ctx context.Context, call dray.Call) Decision {
 	if call.Invocation.Input == nil {
 		return atLeastApproval(call.Tool, e.DecideList(call.Invocation.Principal, call.Tool))
@@ -88,7 +95,7 @@ func (e *Engine) Explain(ctx context.Context, call dray.Call) Decision {
 	return e.Decide(ctx, call)
 }
 
-// DecideFacts decides about a call of which the facts are known.
+// DecideFacts decides about a call with the given facts.
 func (e *Engine) DecideFacts(principal string, tool *dray.Tool, facts Facts) Decision {
 	if len(e.rules) == 0 {
 		return atLeastApproval(tool, Decision{Effect: Allow})
@@ -96,8 +103,8 @@ func (e *Engine) DecideFacts(principal string, tool *dray.Tool, facts Facts) Dec
 	return atLeastApproval(tool, e.decide(principal, actionCall, tool, facts.record()))
 }
 
-// decide returns the strongest effect of the policies that match. An error of any denies, and so
-// does the lack of a match.
+// decide returns the strongest effect of the policies that match. It denies if a policy cannot be
+// evaluated, and if none matches.
 func (e *Engine) decide(principal string, action types.EntityUID, tool *dray.Tool,
 	facts types.Record,
 ) Decision {
@@ -108,9 +115,7 @@ func (e *Engine) decide(principal string, action types.EntityUID, tool *dray.Too
 	matched := map[Effect]*Decision{}
 	for _, r := range e.rules {
 		effect, reason := r.effect, r.reason
-		one := cedar.NewPolicySet()
-		one.Add(cedar.PolicyID(r.id), r.policy)
-		_, found := cedar.Authorize(one, entities, request)
+		_, found := cedar.Authorize(r, entities, request)
 		switch {
 		case len(found.Errors) > 0:
 			effect, reason = Deny, "policy "+r.id+" cannot be evaluated: "+found.Errors[0].Message
@@ -132,8 +137,8 @@ func (e *Engine) decide(principal string, action types.EntityUID, tool *dray.Too
 	return Decision{Effect: Deny, Reasons: []string{"no policy permits it"}}
 }
 
-// DecideList returns Deny for a tool whose calls by a principal are denied whatever their input is:
-// such a tool is not listed.
+// DecideList returns Deny for a tool that must not be listed: every call of it by the principal is
+// denied, whatever the input is, or a policy forbids to list it.
 func (e *Engine) DecideList(principal string, tool *dray.Tool) Decision {
 	if len(e.rules) == 0 {
 		return Decision{Effect: Allow}
@@ -163,7 +168,7 @@ func (e *Engine) DecideList(principal string, tool *dray.Tool) Decision {
 	return Decision{Effect: Allow}
 }
 
-// atLeastApproval makes Ask of Allow for a tool that requires an approval (RT-05).
+// atLeastApproval returns d with Ask in place of Allow if the tool requires an approval (RT-05).
 func atLeastApproval(tool *dray.Tool, d Decision) Decision {
 	if tool.Capabilities.HumanApprovalRequired && d.Effect != Deny {
 		d.Effect = Ask
@@ -180,7 +185,7 @@ func toolUID(tool *dray.Tool) types.EntityUID {
 	return types.NewEntityUID("Tool", types.String(tool.Name))
 }
 
-// entitiesOf describes who calls and what is called.
+// entitiesOf returns the entities of the principal and of the tool.
 func entitiesOf(principal string, tool *dray.Tool) types.EntityMap {
 	kind, name, _ := strings.Cut(principal, ":")
 	c := tool.Capabilities
@@ -210,7 +215,7 @@ func textSet(texts []string) types.Set {
 	return types.NewSet(values...)
 }
 
-// sortedKeys returns the members of a set in order, never nil.
+// sortedKeys returns the members of a set, sorted. It never returns nil.
 func sortedKeys(set map[string]bool) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(set))...)
 }

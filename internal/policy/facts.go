@@ -27,7 +27,8 @@ const (
 	pathTimeout = 2 * time.Second
 )
 
-// Facts are what policies can ask about a call. All lists are sorted.
+// Facts has the attributes of a call that policies can use, as docs/reference/policy.md describes
+// them. All lists are sorted.
 type Facts struct {
 	Environment   string   `json:"environment"`
 	Container     string   `json:"container"`
@@ -60,29 +61,19 @@ func (f Facts) record() types.Record {
 	})
 }
 
-// FactsOf returns the facts of a call, whose invocation, tool and route are set. Nothing of its
-// context or plan is among them (SE-05). Paths of the container are those of the host to which its
-// mounts lead (PM-17); without mounts, and outside of them, they cannot be resolved.
+// FactsOf returns the facts of a call, whose invocation, tool and route are set. It uses neither
+// the context of the call nor its plan (SE-05). Paths of the container are mapped to the host by
+// its mounts (PM-17). A path outside of the mounts cannot be resolved and counts as outside the
+// workspace. FactsOf waits at most 2 s for the mounts, and 2 s for the file system.
 func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 	inv := call.Invocation
 	side := &side{call: call, mounts: mounts}
 	f := Facts{
 		Environment: string(call.Route.Environment), Container: call.Route.Container,
-		Workspace: call.Route.Workspace,
-	}
-	if f.Workspace == "" {
-		f.Workspace = inv.Workspace
-	}
-	if f.Cwd = inv.Cwd; inv.Paths == dray.PathsOfContainer && filepath.IsAbs(f.Cwd) {
-		f.Cwd = side.toHost(ctx, f.Cwd)
+		Workspace: cmp.Or(call.Route.Workspace, inv.Workspace),
 	}
 	a := newAnalysis()
-	switch {
-	case f.Cwd == outsideMounts:
-		f.Cwd, a.moves = "", true
-	case !filepath.IsAbs(f.Cwd) && f.Workspace != "":
-		f.Cwd = filepath.Join(f.Workspace, f.Cwd)
-	}
+	f.Cwd, a.moves = side.cwd(ctx, f.Workspace)
 	for name := range inv.Env {
 		a.setText(name)
 	}
@@ -90,14 +81,14 @@ func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 	side.ofCommand = len(argv) > 0
 	a.argv(argv, 0, false)
 	a.close()
+	if inSession {
+		a.moves = a.moves || inv.StartsInSessionCwd()
+		a.markOpaque("earlier commands of the session chose its directory, variables and functions")
+	}
 	f.Command = strings.Join(argv, " ")
 	if len(f.Command) > maxCommand || len(argv) > maxFacts {
 		a.markOpaque("the command is too long")
 		f.Command, argv = "", nil
-	}
-	if inSession {
-		a.moves = a.moves || inv.StartsInSessionCwd()
-		a.markOpaque("earlier commands of the session chose its directory, variables and functions")
 	}
 	slices.Sort(argv)
 	f.Argv = append([]string{}, slices.Compact(argv)...)
@@ -109,8 +100,8 @@ func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 	return f
 }
 
-// commandOf returns the command of a call, nil for a tool that has none in its input, and whether
-// it runs in a session of a shell.
+// commandOf returns the command in the input of a call, nil for a tool whose input has none.
+// inSession reports whether the command runs in a session of a shell.
 func commandOf(call dray.Call) (argv []string, inSession bool) {
 	var in struct {
 		Argv    []string `json:"argv"`
@@ -133,7 +124,7 @@ func commandOf(call dray.Call) (argv []string, inSession bool) {
 	}
 }
 
-// maxPathInput bounds an input whose paths are listed, in bytes: the list must have all of them.
+// maxPathInput bounds an input in bytes: the report of a larger one may not list all its paths.
 const maxPathInput = 512 << 10
 
 // addPaths adds the values that the input schema marks as paths, at any depth. They are read if the

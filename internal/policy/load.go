@@ -22,7 +22,7 @@ import (
 // Default is the name of the embedded default policies among the files of a configuration.
 const Default = "builtin:default"
 
-// maxFile is the maximum size of a policy file, and maxRules that of all policies together.
+// maxFile is the maximum size of a policy file in bytes, maxRules the maximum number of policies.
 const (
 	maxFile  = 1 << 20
 	maxRules = 1000
@@ -103,7 +103,7 @@ func SchemaText() string {
 	return string(text)
 }
 
-// read returns the text of a policy file. A file that everybody may write to decides nothing.
+// read returns the text of a policy file. It refuses a file that everybody may write to.
 func read(name string) (string, *FileError) {
 	if name == Default {
 		return DefaultText(), nil

@@ -12,9 +12,8 @@ import (
 // outsideMounts stands for a path of the container that is no path of the host.
 const outsideMounts = "\x00container"
 
-// RealDirectory returns the host directory of a call without symlinks, empty for a call with paths of
-// the container.
-// It is empty too if the file system does not answer in time.
+// RealDirectory returns the host directory of a call with symlinks resolved. It returns "" for a
+// call with paths of the container, and if the file system does not respond within 2 s.
 func RealDirectory(ctx context.Context, call dray.Call) string {
 	inv := call.Invocation
 	if inv.Paths == dray.PathsOfContainer {
@@ -25,7 +24,7 @@ func RealDirectory(ctx context.Context, call dray.Call) string {
 		dir = filepath.Join(cmp.Or(call.Route.Workspace, inv.Workspace), dir)
 	}
 	done := make(chan string, 1)
-	go func() { done <- realPath(dir) }() // ends with the file system's answer
+	go func() { done <- realPath(dir) }() // may outlive the call on a file system that hangs
 	ctx, cancel := context.WithTimeout(ctx, pathTimeout)
 	defer cancel()
 	select {
@@ -36,7 +35,8 @@ func RealDirectory(ctx context.Context, call dray.Call) string {
 	}
 }
 
-// side maps the paths of a call to the host. It asks for the mounts when it needs them.
+// side maps the paths of a call to the host. It requests the mounts at most once, when a path needs
+// them. It must not be used concurrently.
 type side struct {
 	call   dray.Call
 	mounts MountsFunc
@@ -44,8 +44,26 @@ type side struct {
 	// they were rewritten.
 	ofCommand bool
 
-	asked  bool
-	mapper *pathmapper.Mapper
+	asked  bool               // for the mounts
+	mapper *pathmapper.Mapper // nil without mounts
+}
+
+// cwd returns the host directory of the call. unknown reports whether it is a directory of the
+// container without a path of the host; it is then "".
+func (s *side) cwd(ctx context.Context, workspace string) (dir string, unknown bool) {
+	dir = s.call.Invocation.Cwd
+	isAbs := filepath.IsAbs(dir)
+	if isAbs && s.call.Invocation.Paths == dray.PathsOfContainer {
+		dir = s.toHost(ctx, dir)
+	}
+	switch {
+	case dir == outsideMounts:
+		return "", true
+	case !isAbs && workspace != "":
+		return filepath.Join(workspace, dir), false
+	default:
+		return dir, false
+	}
 }
 
 // hostPath returns the host path of an absolute path of the call.
