@@ -11,11 +11,11 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// ApprovalState is what has become of an approval.
+// ApprovalState is the state of an approval.
 type ApprovalState string
 
-// The states of an approval. Pending and approved are open: they become another one. A used
-// approval has let one call run, and lets no other run.
+// The states of an approval. Pending and approved are open; the others are final. A used approval
+// has let one call run, and lets no other run.
 const (
 	ApprovalPending  ApprovalState = "pending"
 	ApprovalApproved ApprovalState = "approved"
@@ -24,8 +24,11 @@ const (
 	ApprovalExpired  ApprovalState = "expired"
 )
 
-// Approval is what a human decides about one call. It is single use, and of the call with its hash
-// only (SE-04).
+// IsOpen reports whether an approval in this state can still change.
+func (s ApprovalState) IsOpen() bool { return s == ApprovalPending || s == ApprovalApproved }
+
+// Approval is the request for a human's decision about one call, and the decision. It lets one call
+// run, with exactly its hash (SE-04).
 type Approval struct {
 	ID    string        `json:"id"`
 	State ApprovalState `json:"state" enum:"pending,approved,denied,used,expired"`
@@ -81,8 +84,8 @@ func (r *recorder) RequestApproval(ctx context.Context, a Approval, step Approva
 		string(a.Request))
 }
 
-// ChangeApproval commits the step from a state to that of the step, and its event. It fails with
-// conflict if the approval has another state meanwhile. Only one of several concurrent changes
+// ChangeApproval changes an approval from a state to that of step, and commits the event. It fails
+// with conflict if the approval is not in the state from: of several concurrent changes one
 // succeeds.
 func (r *recorder) ChangeApproval(ctx context.Context, from ApprovalState, at time.Time,
 	step ApprovalChanged,
@@ -121,7 +124,7 @@ func (r *recorder) recordApproval(ctx context.Context, step *ApprovalChanged, st
 	return nil
 }
 
-// ApprovalQuery selects approvals. Empty fields select all.
+// ApprovalQuery selects approvals. An empty field selects all.
 type ApprovalQuery struct {
 	ID        string
 	Hash      string
@@ -129,10 +132,10 @@ type ApprovalQuery struct {
 	State     ApprovalState
 }
 
-// maxApprovals bounds the approvals of one answer.
+// maxApprovals is the maximum number of approvals that a query returns.
 const maxApprovals = 1000
 
-// Approvals returns approvals, the newest first, at most 1000.
+// Approvals returns the approvals that a query selects, newest first, at most 1000.
 func (s *Store) Approvals(ctx context.Context, q ApprovalQuery) ([]Approval, error) {
 	rows, err := s.read.QueryContext(ctx, `SELECT id, hash, principal, invocation, state, created_at,
 		expires_at, request, coalesce(decided_by, ''), decided_at, coalesce(reason, ''),

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/client"
 	"github.com/dray-dev/dray/internal/policy/approval"
 )
@@ -60,9 +61,9 @@ func (a *app) printApprovals(page client.Page[client.Approval]) error {
 	return t.write(a.out)
 }
 
-// expiry returns how long an approval can be decided or used.
+// expiry returns how long an approval can still be decided or used, "-" if it cannot.
 func expiry(p client.Approval) string {
-	if p.State != "pending" && p.State != "approved" {
+	if !audit.ApprovalState(p.State).IsOpen() {
 		return "-"
 	}
 	return "in " + max(time.Until(p.ExpiresAt), 0).Round(time.Second).String()
@@ -104,7 +105,8 @@ func newApprovalsShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// findApproval returns the id that begins with a text.
+// findApproval returns the id of the only approval whose id begins with text. It fails with
+// not_found and with invalid_request if there are none or several.
 func findApproval(ctx context.Context, c *client.Client, text string) (string, error) {
 	all, err := c.Approvals(ctx, "all")
 	if err != nil {

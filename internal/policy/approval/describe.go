@@ -30,7 +30,7 @@ const (
 	maxShownInput = 64 << 10
 )
 
-// Request is a call as a human decides about it, without secrets.
+// Request is a call as a human sees it, without secrets.
 type Request struct {
 	Tool string `json:"tool"`
 	// Input is the input in the caller's form, null if it has more than 64 KiB.
@@ -56,9 +56,9 @@ type Request struct {
 	Policies  []string       `json:"policies,omitempty"`
 }
 
-// Stdin is what the call would read.
+// Stdin describes the stdin of a call.
 type Stdin struct {
-	// Open means that the caller writes it while the call runs, so nothing is known about it.
+	// Open reports whether the caller writes it while the call runs: nothing is known about it then.
 	Open   bool   `json:"open,omitzero" doc:"The caller writes it while the call runs: nothing is known about it."`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256,omitzero"`
@@ -69,15 +69,15 @@ type Stdin struct {
 type Session struct {
 	dray.SessionState
 
-	// Omitted means that its variables and functions have more than 16 KiB, which are not shown.
+	// Omitted reports whether its variables and functions are left out: they exceed 16 KiB.
 	Omitted bool `json:"omitted,omitzero" doc:"Its variables and functions are too long to be shown."`
 }
 
-// Line is a line about a call.
+// Line is a property of a call for a human to read.
 type Line struct{ Name, Text string }
 
-// Lines returns everything about the call that a human must know to decide. complete is false if
-// there is more, which was too long to be stored.
+// Lines returns all properties of the call that a human must know to decide. complete is false if
+// one of them was too long to be stored in full.
 func (r *Request) Lines() (lines []Line, complete bool) {
 	add := func(name, text string) {
 		if text != "" {
@@ -179,8 +179,8 @@ func (r *Request) Command() string {
 	return strings.Join(words, " ")
 }
 
-// identity is what an approval is of: everything that decides what runs, except the id and the
-// context of the call, which process and environment do not depend on.
+// identity has all properties that decide what a call runs. Its hash identifies the calls that an
+// approval lets run. The id and the context of the call are empty in it: they decide nothing.
 type identity struct {
 	Invocation dray.Invocation      `json:"invocation"`
 	LocalEnv   map[string]string    `json:"local_env"`
@@ -193,13 +193,15 @@ type identity struct {
 	Definition string               `json:"definition"` // of the tool, which a reload may change
 }
 
-// description is what a human is shown of a call, the hash that identifies it, and the digest of its
-// session.
+// description is a call that policy asks about.
 type description struct {
-	request       []byte
-	hash, session string
+	request []byte // what a human sees: a [Request] as JSON
+	hash    string // of its identity
+	session string // digest of the state of its session, empty without one
 }
 
+// describe returns the description of a call with a decision. It reads stdin and seeks to its
+// start.
 func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (description, error) {
 	stdin, err := readStdin(c.Stdin)
 	if err != nil {
@@ -247,8 +249,8 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 // maxShownSession bounds the state of a session that a human is shown, in bytes.
 const maxShownSession = 16 << 10
 
-// sessionOf returns the state of the session of a call without secrets, and its digest; nothing if
-// it has none.
+// sessionOf returns the state of the session of a call, without secrets, and the digest of the
+// whole state. For a call without a session it returns nil and "".
 func sessionOf(cfg Config, c dray.Call, redactor *redact.Redactor) (*Session, string) {
 	state, ok := cfg.Session(c)
 	if !ok {
@@ -294,7 +296,7 @@ func hashOf(key []byte, id identity) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// readStdin returns what is known of a stdin, and leaves it at its beginning.
+// readStdin describes a stdin. It reads one that can be seeked, and seeks to its start again.
 func readStdin(r io.Reader) (*Stdin, error) {
 	switch r := r.(type) {
 	case nil:

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxPending bounds the approvals of one principal that wait for a decision, so that an agent
-	// cannot bury one among thousands.
+	// maxPending bounds the pending approvals of one principal, so that an agent cannot hide one
+	// among thousands.
 	maxPending = 100
 	// MaxReason bounds the reason of a decision in bytes.
 	MaxReason = 1000
@@ -37,7 +37,7 @@ type Log interface {
 	Approvals(ctx context.Context, q audit.ApprovalQuery) ([]audit.Approval, error)
 }
 
-// Config has the dependencies of a gate. All are required.
+// Config has the dependencies of a gate. All are required unless they say otherwise.
 type Config struct {
 	Log Log
 	// Key is the key of the hashes of calls.
@@ -53,13 +53,15 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Gate holds the calls that policy asks about until they are approved. It is safe for concurrent
-// use.
+// Gate ends or delays the calls that policy asks about until they are approved. It is safe for
+// concurrent use.
 type Gate struct {
 	cfg Config
 
-	mu      sync.Mutex    // held while approvals are read and changed
-	changed chan struct{} // closed, and replaced, at each step of an approval
+	// mu is held while approvals are read and changed, so that an expiry is recorded before a
+	// decision.
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when an approval changes
 }
 
 // New returns a gate.
@@ -70,8 +72,9 @@ func New(cfg Config) *Gate {
 	return &Gate{cfg: cfg, changed: make(chan struct{})}
 }
 
-// Executor returns the layer in front of next. It fails with denied for a call that policy denies,
-// and with approval_required for one that needs an approval and cannot wait for it.
+// Executor returns an Executor that runs a call with next if policy allows it, or once an approval
+// of it is used. It fails with denied for a call that policy or a human denies, and with
+// approval_required for a call that needs an approval and does not wait for it.
 func (g *Gate) Executor(decider Decider, next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result,
 		error,
@@ -90,8 +93,7 @@ func (g *Gate) Executor(decider Decider, next dray.Executor) dray.Executor {
 	})
 }
 
-// Refusal returns the error with which a decision ends a call that waits for no approval and was
-// given none, or nil.
+// Refusal returns the error of a call with a decision, or nil. It considers no approval.
 func Refusal(c dray.Call, d policy.Decision) error {
 	switch d.Effect {
 	case policy.Allow:
@@ -114,8 +116,8 @@ func deniedByPolicy(c dray.Call, d policy.Decision) error {
 			c.Invocation.Tool)
 }
 
-// ask returns once the call has used an approval of its own: the digest of the session that the
-// approval is of, empty without one.
+// ask returns when the call has used an approval. session is the digest of the session's state that
+// the approval is for, empty for a call without a session.
 func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.Decision,
 ) (session string, err error) {
 	for {
@@ -124,7 +126,7 @@ func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.De
 		if err != nil {
 			return "", err
 		}
-		a, changed, err := g.enter(ctx, c, described, d)
+		a, changed, err := g.useOrRequest(ctx, c, described, d)
 		if err != nil || a.State == audit.ApprovalUsed {
 			return described.session, err
 		}
@@ -140,9 +142,9 @@ func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.De
 	}
 }
 
-// enter uses the approval of a call, or returns the one that the call depends on, a new one if
-// there is none. changed is closed at the next step of any approval.
-func (g *Gate) enter(ctx context.Context, c dray.Call, described description, d policy.Decision,
+// useOrRequest returns the approval of a call: used, if a human has approved it; denied; or
+// pending, and requested now if there is none. changed is closed when any approval changes.
+func (g *Gate) useOrRequest(ctx context.Context, c dray.Call, described description, d policy.Decision,
 ) (a audit.Approval, changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -205,13 +207,15 @@ func (g *Gate) request(ctx context.Context, c dray.Call, described description, 
 	})
 }
 
-// Sink is a [dray.Sink] that also shows which approval a call waits for.
+// Sink is implemented by a [dray.Sink] that also reports the approval that a call waits for.
 type Sink interface {
-	// AwaitsApproval gets the id of the approval, and "" when the call waits no longer.
+	// AwaitsApproval reports that the call waits for the approval with an id. An empty id reports the
+	// end of the wait.
 	AwaitsApproval(id string)
 }
 
-// wait waits until an approval may have changed: until any has, or this one expires.
+// wait blocks until any approval has changed. It fails with approval_required when a expires, and
+// with the cause of ctx.
 func (g *Gate) wait(ctx context.Context, a audit.Approval, sink dray.Sink, changed <-chan struct{},
 ) error {
 	defer executor.PauseDeadline(ctx)()
@@ -247,17 +251,17 @@ func (g *Gate) announce() {
 func (g *Gate) expire(ctx context.Context, id string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, err := g.list(ctx, audit.ApprovalQuery{ID: id})
+	_, err := g.list(ctx, audit.ApprovalQuery{ID: id}) // it records expiries
 	return err
 }
 
-// checkExpiry reports whether an approval can still be decided or used, or still denies. It records
-// an expiry. The caller holds mu.
+// checkExpiry reports whether an approval has an effect: it can be decided or used, or denies. It
+// records the expiry of an open one. The caller holds mu.
 func (g *Gate) checkExpiry(ctx context.Context, a audit.Approval) (live bool, err error) {
 	if g.cfg.Now().Before(a.ExpiresAt) {
 		return a.State != audit.ApprovalUsed && a.State != audit.ApprovalExpired, nil
 	}
-	if a.State != audit.ApprovalPending && a.State != audit.ApprovalApproved {
+	if !a.State.IsOpen() {
 		return false, nil
 	}
 	err = g.cfg.Log.ChangeApproval(ctx, a.State, g.cfg.Now(), audit.ApprovalChanged{
@@ -271,7 +275,7 @@ func (g *Gate) checkExpiry(ctx context.Context, a audit.Approval) (live bool, er
 	return false, err
 }
 
-// list returns approvals after the expiries are recorded. The caller holds mu.
+// list returns approvals, after it has recorded expiries. The caller holds mu.
 func (g *Gate) list(ctx context.Context, q audit.ApprovalQuery) ([]audit.Approval, error) {
 	all, err := g.cfg.Log.Approvals(ctx, q)
 	if err != nil {
@@ -279,12 +283,11 @@ func (g *Gate) list(ctx context.Context, q audit.ApprovalQuery) ([]audit.Approva
 	}
 	kept := all[:0]
 	for _, a := range all {
-		open := a.State == audit.ApprovalPending || a.State == audit.ApprovalApproved
 		live, err := g.checkExpiry(ctx, a)
 		if err != nil {
 			return nil, err
 		}
-		if open && !live {
+		if a.State.IsOpen() && !live {
 			a.State = audit.ApprovalExpired
 		}
 		if q.State == "" || a.State == q.State {
@@ -294,7 +297,7 @@ func (g *Gate) list(ctx context.Context, q audit.ApprovalQuery) ([]audit.Approva
 	return kept, nil
 }
 
-// List returns the approvals that a viewer may see, the newest first; the empty viewer sees all. An
+// List returns the approvals that a viewer may see, newest first. An empty viewer may see all. An
 // empty state selects all states.
 func (g *Gate) List(ctx context.Context, viewer string, state audit.ApprovalState,
 ) ([]audit.Approval, error) {
@@ -325,9 +328,9 @@ func (g *Gate) get(ctx context.Context, viewer, id string) (audit.Approval, erro
 // Verdict is a decision of a human.
 type Verdict struct {
 	Approve bool
-	// Reason is what the human said, at most 1000 bytes.
+	// Reason is the human's text, of at most [MaxReason] bytes.
 	Reason string
-	// Principal decides, by Via: "http" or "elicitation".
+	// Principal is who decided, and Via how: "http" or "elicitation".
 	Principal, Via string
 }
 
