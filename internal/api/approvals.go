@@ -6,14 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/policy/approval"
 	"github.com/dray-dev/dray/internal/validate"
 )
 
-// Approvals are the decisions of humans about calls; *[approval.Gate] implements it.
+// Approvals finds and decides approvals; *[approval.Gate] implements it.
 type Approvals interface {
 	List(ctx context.Context, viewer string, state audit.ApprovalState) ([]audit.Approval, error)
 	Get(ctx context.Context, viewer, id string) (audit.Approval, error)
@@ -92,7 +91,7 @@ type decisionRequest struct {
 	Reason   string `json:"reason,omitempty" maxLength:"1000" doc:"What the caller of the tool and the audit log get."`
 }
 
-// decide decides about an approval.
+// decide records a decision about an approval.
 func (h *approvals) decide(w http.ResponseWriter, r *http.Request) error {
 	var req decisionRequest
 	if err := h.bodies.decode(w, r, &req); err != nil {
@@ -108,33 +107,19 @@ func (h *approvals) decide(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	viewer := h.access.Viewer(principal(r))
+	// first: whether an approval of another principal exists is not for this one to know
 	if _, err := h.gate.Get(r.Context(), viewer, r.PathValue("id")); err != nil {
 		return err
 	}
-	if err := checkDecider(r); err != nil {
+	who := call.Decider{Principal: principal(r), InCall: inCall(r)}
+	if err := who.Check(); err != nil {
 		return err
 	}
 	a, err := h.gate.Decide(r.Context(), viewer, r.PathValue("id"), approval.Verdict{
-		Approve: req.Decision == "approve", Reason: req.Reason, Principal: principal(r), Via: "http",
+		Approve: req.Decision == "approve", Reason: req.Reason, Principal: who.Principal, Via: "http",
 	})
 	if err != nil {
 		return err
 	}
 	return reply(w, a)
-}
-
-// checkDecider fails with denied for a request that no human made, as far as that can be known: of
-// a token, which an agent holds, and of a process of a call on the host (SE-05).
-func checkDecider(r *http.Request) error {
-	const hint = "a user of this machine decides, outside of a call: dray approvals show ID"
-	who := principal(r)
-	switch {
-	case strings.HasPrefix(who, "token:"):
-		return dray.Errorf(dray.CodeDenied, "%s may not decide about approvals", who).WithHint(hint)
-	case isInCall(peerPID(r)):
-		return dray.Errorf(dray.CodeDenied, "a process of a call may not decide about approvals").
-			WithHint(hint)
-	default:
-		return nil
-	}
 }

@@ -43,7 +43,7 @@ func (s *Server) register() error {
 	}
 	if s.cfg.MCP != nil {
 		s.mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
-			s.cfg.MCP.Serve(w, r, principal(r))
+			s.cfg.MCP.Serve(w, r, principal(r), inCall(r))
 		})
 	}
 	fixSchemas(schemas)

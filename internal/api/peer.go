@@ -18,12 +18,17 @@ func peerPID(r *http.Request) int {
 	return 0
 }
 
-// maxAncestors bounds how many ancestors of a process are looked at.
+// inCall returns a function that reports whether a process of a call makes a request, as isInCall.
+func inCall(r *http.Request) func() bool {
+	return func() bool { return isInCall(peerPID(r)) }
+}
+
+// maxAncestors bounds the number of ancestors of a process that are checked.
 const maxAncestors = 1000
 
-// isInCall reports whether a process descends from the supervisor of a call, or may do so: it has
-// gone, or is in another pid namespace. A supervisor is the reaper of everything that its tool
-// starts, so a process cannot leave it while the call runs.
+// isInCall reports whether a process descends from the supervisor of a call. It also returns true
+// if that is unknown: the process has exited, or is in another pid namespace. A supervisor is the
+// reaper of everything that its tool starts, so a process cannot leave it while the call runs.
 func isInCall(pid int) bool {
 	if pid == 0 {
 		return true
@@ -37,7 +42,7 @@ func isInCall(pid int) bool {
 		if pid, err = parentOf(pid); err != nil {
 			return true
 		}
-		// 0 is the parent of what came into this pid namespace from outside
+		// 0 is the parent of a process that was started in this pid namespace from outside
 		if pid <= 1 || pid == os.Getpid() {
 			return false
 		}

@@ -90,7 +90,8 @@ type Config struct {
 
 // MCP serves the Model Context Protocol; *[mcp.Server] implements it.
 type MCP interface {
-	Serve(w http.ResponseWriter, r *http.Request, principal string)
+	// Serve serves a request of a principal. inCall reports whether a process of a call makes it.
+	Serve(w http.ResponseWriter, r *http.Request, principal string, inCall func() bool)
 	// Close ends all sessions and the responses that have no end of their own.
 	Close()
 }

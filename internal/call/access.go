@@ -78,6 +78,33 @@ func (a Access) CheckTrust(principal string) error {
 		WithHint("ask the user who runs the daemon")
 }
 
+// Decider is who decides about an approval.
+type Decider struct {
+	Principal string
+	// InCall reports whether a process of a call makes the request. It also returns true if that is
+	// unknown.
+	InCall func() bool
+	// Elicited reports whether an MCP client has asked its user. Then a token may decide too.
+	Elicited bool
+}
+
+// Check fails with denied unless a human decides, as far as that can be known: agents hold tokens
+// and run the processes of calls (SE-05).
+func (d Decider) Check() error {
+	who := "a process of a call"
+	switch {
+	case strings.HasPrefix(d.Principal, "token:"):
+		if d.Elicited {
+			return nil
+		}
+		who = d.Principal
+	case !d.InCall():
+		return nil
+	}
+	return dray.Errorf(dray.CodeDenied, "%s may not decide about approvals", who).
+		WithHint("a user of this machine decides, outside of a call: dray approvals show ID")
+}
+
 // checkCall checks the workspaces of a call: that of the request, that of its working directory,
 // and that of the route.
 func (a Access) checkCall(ctx context.Context, p *Prepared) error {

@@ -100,17 +100,31 @@ func (s *Server) takeAnswer(ctx context.Context, req *sdk.CallToolRequest) (id s
 	if !ok || reply == nil {
 		return id, nil
 	}
-	return id, s.decide(ctx, principalOf(req), id, reply)
+	return id, s.decide(ctx, deciderOf(req), id, reply)
+}
+
+// deciderOf returns the user of the client that makes a request.
+func deciderOf(req sdk.Request) call.Decider {
+	inCall, ok := req.GetExtra().TokenInfo.Extra[inCallExtra].(func() bool)
+	if !ok {
+		inCall = func() bool { return true } // unknown
+	}
+	return call.Decider{Principal: principalOf(req), InCall: inCall, Elicited: true}
 }
 
 // decide records the answer of a client's user about an approval. An answer other than accept and
-// decline, such as cancel, decides nothing: the approval stays pending.
-func (s *Server) decide(ctx context.Context, who, id string, answer *sdk.ElicitResult) error {
+// decline, such as cancel, decides nothing: the approval stays pending. decide fails with denied
+// for a process of a call, which is no client with a user (SE-05).
+func (s *Server) decide(ctx context.Context, who call.Decider, id string, answer *sdk.ElicitResult,
+) error {
 	if answer.Action != "accept" && answer.Action != "decline" {
 		return nil
 	}
-	_, err := s.cfg.Approvals.Decide(ctx, who, id, approval.Verdict{
-		Approve: answer.Action == "accept", Principal: who, Via: "elicitation",
+	if err := who.Check(); err != nil {
+		return err
+	}
+	_, err := s.cfg.Approvals.Decide(ctx, who.Principal, id, approval.Verdict{
+		Approve: answer.Action == "accept", Principal: who.Principal, Via: "elicitation",
 	})
 	if code := dray.CodeOf(err); code == dray.CodeConflict || code == dray.CodeNotFound {
 		return nil // the call then ends with the state of the approval

@@ -139,17 +139,25 @@ func (s *Server) handler(opts sdk.StreamableHTTPOptions) http.Handler {
 	opts.MaxRequestBodyBytes = s.cfg.MaxBody
 	opts.Logger = s.cfg.Log
 	get := func(*http.Request) *sdk.Server { return s.server }
-	verify := func(_ context.Context, principal string, _ *http.Request) (*auth.TokenInfo, error) {
-		return &auth.TokenInfo{UserID: principal}, nil
+	verify := func(ctx context.Context, principal string, _ *http.Request) (*auth.TokenInfo, error) {
+		inCall := ctx.Value(inCallKey{})
+		return &auth.TokenInfo{UserID: principal, Extra: map[string]any{inCallExtra: inCall}}, nil
 	}
 	return auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{
 		AllowMissingExpiration: true,
 	})(answerUnknown(sdk.NewStreamableHTTPHandler(get, &opts)))
 }
 
-// Serve serves a request of a principal.
-func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string) {
-	r = r.Clone(r.Context())
+// inCallKey is the key of the inCall of a request in its context, inCallExtra in its token.
+type inCallKey struct{}
+
+const inCallExtra = "in call"
+
+// Serve serves a request of a principal. inCall reports whether a process of a call makes it.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string,
+	inCall func() bool,
+) {
+	r = r.Clone(context.WithValue(r.Context(), inCallKey{}, inCall))
 	// The SDK takes the principal of a request from its token. Sessions belong to one principal.
 	r.Header.Set("Authorization", "Bearer "+principal)
 	setDefaults(r.Header, r.URL.Query())

@@ -122,8 +122,9 @@ func copyOf(ack *taskAck) *taskAck {
 // taskRequest is a request of a client that has declared the extension.
 type taskRequest struct {
 	principal string
-	elicits   bool  // the client can ask its user
-	created   *task // in place of the result of the tool call
+	user      call.Decider // the user of the client
+	elicits   bool         // the client can ask its user
+	created   *task        // in place of the result of the tool call
 }
 
 type taskKey struct{}
@@ -151,7 +152,7 @@ func (s *Server) serveTasks(next sdk.MethodHandler) sdk.MethodHandler {
 		}
 		session, _ := req.GetSession().(*sdk.ServerSession)
 		tr := &taskRequest{
-			principal: principalOf(req), elicits: canElicit(session),
+			principal: principalOf(req), user: deciderOf(req), elicits: canElicit(session),
 		}
 		res, err := next(context.WithValue(ctx, taskKey{}, tr), method, req)
 		if err == nil && tr.created != nil {
@@ -270,7 +271,7 @@ func (s callTasks) updateTask(ctx context.Context, principal, id string,
 				WithHint("answer with the result of an elicitation")
 		}
 	}
-	return s.decide(ctx, principal, rec.Approval, &answer)
+	return s.decide(ctx, taskRequestOf(ctx).user, rec.Approval, &answer)
 }
 
 func (s callTasks) cancelTask(ctx context.Context, principal, id string) error {
