@@ -11,11 +11,11 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Outputs reads what calls kept, of calls that run and of those that have ended.
+// Outputs reads the retained output of calls that run or have ended.
 type Outputs struct {
 	Calls *Registry
-	// Open opens the captured output of a call, as live events have it. It fails with fs.ErrNotExist
-	// for a stream that was never written or is no longer retained.
+	// Open opens the captured output of a call in the form of its events. It fails with
+	// fs.ErrNotExist for a stream that was never written or is no longer retained.
 	Open func(id string, stream dray.Stream) (io.ReadSeekCloser, error)
 	// Record returns the record of a call that a viewer may see. It fails with not_found.
 	Record func(ctx context.Context, viewer, id string) (dray.Record, error)

@@ -192,7 +192,7 @@ func (r *Registry) Running() (n int, lastEnded time.Time) {
 	return len(r.active), r.lastEnded
 }
 
-// Counts returns the number of calls that run and that wait for a slot.
+// Counts returns the number of calls that run, and that wait for a slot or for an approval.
 func (r *Registry) Counts() (running, queued int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,8 +235,8 @@ func (r *Registry) CancelSession(ctx context.Context, principal, session string)
 	return calls
 }
 
-// Queued returns the ids of the calls of a principal that wait, with the id of the approval that
-// they wait for, which is empty for those that wait for a slot. The empty principal has all calls.
+// Queued returns the calls of a principal that wait: the id of each, with the id of the approval
+// that it waits for, empty for a slot. An empty principal selects all calls.
 func (r *Registry) Queued(principal string) map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

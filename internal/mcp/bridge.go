@@ -24,7 +24,8 @@ const (
 )
 
 // Bridge connects a client on stdin and stdout to /mcp of a daemon. A message that is malformed or
-// too long, and a daemon that cannot be reached, get an error and end nothing.
+// too long, or that cannot be sent to the daemon, gets an error as its response; the bridge goes
+// on.
 type Bridge struct {
 	// Do sends a request to the daemon.
 	Do func(*http.Request) (*http.Response, error)
@@ -35,10 +36,10 @@ type Bridge struct {
 	// MaxMessage is the maximum length of a message in bytes.
 	MaxMessage int
 
-	writing sync.Mutex
-	failed  error // of Out
+	writing sync.Mutex // guards Out and failed
+	failed  error      // of Out
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	session string
 	version string // that initialize has agreed on
 	pending map[string]context.CancelFunc
@@ -78,7 +79,7 @@ type line struct {
 
 var errTooLong = errors.New("the message is too long")
 
-// readLines sends the lines of r that are not empty. Of one that is too long it sends only that.
+// readLines sends the lines of r that are not empty. For one that is too long it sends errTooLong.
 func readLines(ctx context.Context, r io.Reader, limit int, lines chan<- line) {
 	defer close(lines)
 	in := bufio.NewReaderSize(r, 64<<10)
@@ -118,9 +119,9 @@ type rpcMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	params rpcParams
-	batch  bool // it is several messages
-	// answered says that the client waits for a response: not to a notification or a response of
-	// its own, but also to what is no message at all.
+	batch  bool // of several messages
+	// answered reports whether the client waits for a response: to a request, and to a text that is
+	// not a message.
 	answered bool
 }
 
@@ -134,8 +135,8 @@ type rpcParams struct {
 	} `json:"_meta"`
 }
 
-// parseMessage fails only for what is not JSON. Members of wrong types are for the daemon to
-// refuse, in a response to the request with that id.
+// parseMessage parses a message. It fails only for a text that is not JSON: the daemon refuses
+// members of wrong types, in a response with the id of the request.
 func parseMessage(text []byte) (rpcMessage, error) {
 	var m rpcMessage
 	if !json.Valid(text) {
@@ -203,8 +204,8 @@ func (b *Bridge) handle(ctx context.Context, l line, requests, events *sync.Wait
 	events.Go(func() { b.followEvents(ctx) })
 }
 
-// cancelRequest closes a request of a client without a session, and reports whether it did: with a
-// session the daemon gets the notification.
+// cancelRequest closes a request of a client without a session, and reports whether there was one.
+// With a session the daemon must get the notification.
 func (b *Bridge) cancelRequest(id json.RawMessage) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,7 +216,7 @@ func (b *Bridge) cancelRequest(id json.RawMessage) bool {
 	return ok
 }
 
-// post sends a message to the daemon and passes on what comes back.
+// post sends a message to the daemon and writes the messages of its response.
 func (b *Bridge) post(ctx context.Context, text []byte, m rpcMessage) {
 	resp, err := b.send(ctx, http.MethodPost, text, m)
 	if err != nil {
@@ -298,7 +299,7 @@ func (b *Bridge) copyMessages(resp *http.Response, initialize bool) error {
 	return fmt.Errorf("the daemon answered %s: %s", resp.Status, bytes.TrimSpace(body))
 }
 
-// agree keeps the revision of the response to initialize.
+// agree stores the revision in the response to initialize.
 func (b *Bridge) agree(message []byte) {
 	var reply struct {
 		Result struct {
@@ -312,7 +313,8 @@ func (b *Bridge) agree(message []byte) {
 	}
 }
 
-// followEvents passes on what the daemon sends by itself, as that the list of tools has changed.
+// followEvents writes the messages that the daemon sends without a request, such as a change of the
+// list of tools.
 func (b *Bridge) followEvents(ctx context.Context) {
 	b.mu.Lock()
 	session := b.session
@@ -330,7 +332,7 @@ func (b *Bridge) followEvents(ctx context.Context) {
 	}
 }
 
-// endSession tells the daemon that the session is not needed any more.
+// endSession deletes the session.
 func (b *Bridge) endSession(ctx context.Context) {
 	b.mu.Lock()
 	session := b.session

@@ -52,9 +52,9 @@ type directResult struct {
 	ResultType string        `json:"resultType"`
 }
 
-// serveDirect serves a request that is a directCall, and reports whether it was one. Else nothing
-// was written, and the body can be read from its beginning. The SDK decodes a request seven times,
-// and the schema of its tool, which costs more than the rest of a call (docs/adr/0050).
+// serveDirect serves a request that is a directCall, and reports whether it was one. If not, it has
+// written nothing, and the body can be read from its beginning. The SDK decodes a request seven
+// times, and the schema of its tool, which costs more than the rest of a call (docs/adr/0050).
 func (s *Server) serveDirect(w http.ResponseWriter, r *http.Request, principal string) bool {
 	if !isDirect(r) {
 		return false
@@ -102,8 +102,8 @@ func (s *Server) serveDirect(w http.ResponseWriter, r *http.Request, principal s
 	return true
 }
 
-// keepAlive writes white space, which may precede JSON, while a call runs: proxies and clients give
-// up a connection that is silent (MC-04). The returned function ends it.
+// keepAlive writes white space, which may precede JSON, while a call runs: proxies and clients
+// close a connection that is silent (MC-04). The caller must call stop before it writes.
 func keepAlive(w http.ResponseWriter) (stop func()) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
@@ -137,8 +137,8 @@ func isDirect(r *http.Request) bool {
 		r.Header.Get(sessionHeader) == "" && r.Header.Get("Last-Event-ID") == ""
 }
 
-// directCall returns the call that a body is and its tool, or no tool. A tool whose arguments
-// are also in headers is left to the SDK, which compares them.
+// directCall decodes a body and returns the tool that it calls, nil if the SDK must serve the
+// request. The SDK also serves a tool whose arguments are in headers too, because it compares them.
 func (s *Server) directCall(r *http.Request, body []byte) (c directCall, t *dray.Tool) {
 	if strictjson.Decode(body, &c) != nil {
 		return c, nil

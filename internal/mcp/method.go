@@ -10,7 +10,7 @@ import (
 const (
 	codeMethod      = -32601
 	methodCancelled = "notifications/cancelled"
-	// maxRecorded bounds what is kept of a request for its id, in bytes.
+	// maxRecorded bounds the beginning of a request that is kept for its id, in bytes.
 	maxRecorded = 64 << 10
 )
 
@@ -44,12 +44,12 @@ func (r *recorder) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// methodWriter withholds the status 400 until it is known why.
+// methodWriter withholds the status 400 until its text is written.
 type methodWriter struct {
 	http.ResponseWriter
 	body     *recorder
 	withheld bool
-	dropped  bool // the text of an unknown method, which has its answer
+	dropped  bool // the rest of the SDK's text, in whose place the error was sent
 }
 
 func (w *methodWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

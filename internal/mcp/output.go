@@ -18,18 +18,19 @@ import (
 )
 
 const (
-	// defaultRead and maxRead are the bytes of output that read_output returns.
+	// defaultRead and maxRead bound the output that read_output returns, in bytes.
 	defaultRead = 16 << 10
 	maxRead     = 256 << 10
 	// maxListedInput bounds what list_calls shows of an input, in bytes.
 	maxListedInput = 200
 )
 
-// ownTool is a tool for the calls of a client. It is no call itself, and has no record.
+// ownTool is a tool about the calls of a client. Calling it is not a call itself, and has no
+// record.
 type ownTool struct {
 	name, description, schema string
 	readOnly, destructive     bool
-	// builtin says that there is a built-in tool of this name, for callers that do not use MCP.
+	// builtin reports whether there is a built-in tool of this name, for callers that do not use MCP.
 	builtin bool
 	run     func(*Server, context.Context, *sdk.CallToolRequest,
 	) (*sdk.CallToolResult, error)
@@ -109,7 +110,7 @@ type ownArguments struct {
 	WaitMS int64  `json:"wait_ms"`
 	Text   string `json:"text"`
 	EOF    bool   `json:"eof"`
-	// Session is empty, or the session of the calls that are meant.
+	// Session selects the calls of a session. Empty selects no session.
 	Session string `json:"session"`
 }
 
@@ -143,7 +144,7 @@ func decodeOwn(req *sdk.CallToolRequest) (ownArguments, error) {
 	return args, err
 }
 
-// readOutput returns a part of a stream that a call kept.
+// readOutput returns a part of the retained output of a call.
 func (s *Server) readOutput(ctx context.Context, req *sdk.CallToolRequest,
 ) (*sdk.CallToolResult, error) {
 	args, err := decodeOwn(req)
@@ -185,8 +186,9 @@ func partResult(p call.OutputPart) *sdk.CallToolResult {
 	}
 }
 
-// findRunning returns the call that the arguments name, with them. It is one of the client itself,
-// and may just have ended.
+// findRunning returns the call of the client that the arguments name, and the arguments. The call
+// may just have ended. findRunning fails with not_found, and with conflict for one that has long
+// ended.
 func (s *Server) findRunning(ctx context.Context, req *sdk.CallToolRequest,
 ) (*call.Call, ownArguments, error) {
 	args, err := decodeOwn(req)

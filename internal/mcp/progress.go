@@ -23,8 +23,8 @@ const (
 	maxProgress = 200
 )
 
-// reportProgress notifies the client of what a call does, if it asked for that. The returned
-// function ends it. A client that reads slowly misses notifications and delays nothing.
+// reportProgress notifies the client of the progress of a call until stop is called, if the request
+// has a progress token. A client that reads slowly misses notifications and delays nothing.
 func reportProgress(ctx context.Context, req *sdk.CallToolRequest, c *call.Call) (stop func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
@@ -62,7 +62,7 @@ func followCall(ctx context.Context, c *call.Call, latest chan string) {
 	}
 }
 
-// progressLine returns what an event says in one line, or "".
+// progressLine returns the text of an event in one line, "" for an event without one.
 func progressLine(ev eventlog.Event) string {
 	var body struct {
 		Phase   string `json:"phase"`
@@ -91,8 +91,8 @@ func shorten(s string) string {
 	return textview.Prefix(s, maxProgress) + "..."
 }
 
-// notifyProgress sends the latest line, and now and then that the call still runs. The number of a
-// notification is the seconds since the beginning, which only grow.
+// notifyProgress sends the latest line, and a heartbeat if there is none. The number of a
+// notification is the time since the first one in seconds, because it must grow.
 func notifyProgress(ctx context.Context, req *sdk.CallToolRequest, token any,
 	latest <-chan string,
 ) {

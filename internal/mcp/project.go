@@ -10,14 +10,14 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// projectTool is the SDK's name of the tool that calls those of workspaces. The SDK's server is one
-// for all clients, whose workspaces differ. No tool of dray can have this name.
+// projectTool is the tool of the SDK's server that calls the tools of workspaces: all clients share
+// the server, and their workspaces differ. No tool of dray can have this name.
 const projectTool = "_project"
 
 // projectKey is the key of the tool of a workspace in the context of a call of projectTool.
 type projectKey struct{}
 
-// addProjectTool registers projectTool. A client that names it itself calls no tool.
+// addProjectTool registers projectTool. A client that names it gets unknown_tool.
 func (s *Server) addProjectTool() {
 	s.server.AddTool(&sdk.Tool{Name: projectTool, InputSchema: map[string]any{"type": "object"}},
 		func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -30,8 +30,8 @@ func (s *Server) addProjectTool() {
 		})
 }
 
-// serveProjectTools returns a handler of all methods that lists the tools which the client's own
-// workspace declares, and calls them (RT-15).
+// serveProjectTools returns a handler of all methods that adds the tools of the client's own
+// workspace to lists, and calls them (RT-15).
 func (s *Server) serveProjectTools(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		if r, ok := req.(*sdk.CallToolRequest); ok && !s.isListed(r.Params.Name) {
@@ -60,7 +60,7 @@ func (s *Server) serveProjectTools(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// isListed reports whether a name is that of a tool which all clients have.
+// isListed reports whether all clients have a tool of a name.
 func (s *Server) isListed(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -75,7 +75,8 @@ type taskAck struct {
 }
 
 // taskStore finds and changes the tasks of a principal. Its methods fail with not_found for those
-// of another one.
+// of another one. It is an interface for the fixtures of the conformance suite, which have tasks
+// beside those of calls.
 type taskStore interface {
 	getTask(ctx context.Context, principal, id string) (*task, error)
 	// updateTask passes on the answers to the questions of a task. Others are ignored.
@@ -219,7 +220,7 @@ func rpcError(err error) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: code, Message: text}
 }
 
-// callTasks has the calls as tasks. It keeps nothing: a task is a call of the registry, or its
+// callTasks is the taskStore of calls. It has no state: a task is a call of the registry, or its
 // record in the audit log.
 type callTasks struct{ *Server }
 
@@ -323,7 +324,7 @@ func newTask(rec dray.Record, view int) *task {
 	return t
 }
 
-// failureOf returns why the daemon failed a call.
+// failureOf returns the error of a call that the daemon failed or lost.
 func failureOf(rec dray.Record) error {
 	if rec.Error != nil && rec.Error.Message != "" {
 		return rec.Error

@@ -19,8 +19,8 @@ type outputInput struct {
 	Limit  jsonInt `json:"limit"` // zero is defaultOutput
 }
 
-// outputTool returns the tool that reads what a call kept. The daemon has that, so no container is
-// started for it.
+// outputTool returns the tool that reads the retained output of a call. It requires the host, so
+// that no container is started for it.
 func (r *Registry) outputTool() *definition {
 	return &definition{
 		Tool:  dray.Tool{Name: "read_output", Environment: dray.Requirement{Kind: dray.RequireHost}},

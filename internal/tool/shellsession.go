@@ -40,8 +40,8 @@ type shellState struct {
 }
 
 const (
-	// maxPrelude bounds the text that restores variables and functions. With the rest of the script it
-	// is one argument, for which the kernel accepts 128 KiB.
+	// maxPrelude bounds the text that restores variables and functions. With the rest of the script
+	// it is one argument, for which the kernel accepts 128 KiB.
 	maxPrelude = 120 << 10
 	// maxVariable bounds a variable, for the same reason.
 	maxVariable = 120 << 10
@@ -164,7 +164,7 @@ func (s *shellState) next(saved []byte, shell string, callEnv map[string]string,
 	return n, refused, nil
 }
 
-// keep takes over what the earlier state has for a variable.
+// keep copies a variable of the earlier state.
 func (s *shellState) keep(from *shellState, name string) {
 	if value, ok := from.set[name]; ok {
 		s.set[name] = value
@@ -266,7 +266,7 @@ func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionC
 	return withSession(outcome.Result, report), sessionError(err, in.Session, call.WorkDir)
 }
 
-// public returns the state as others see it.
+// public returns the state for approvals.
 func (s *shellState) public(name string) dray.SessionState {
 	return dray.SessionState{
 		Name: name, Cwd: s.cwd, Set: s.set, Unset: slices.Sorted(maps.Keys(s.unset)),
@@ -284,8 +284,8 @@ func checkSession(call dray.Call, state dray.SessionState) error {
 		WithHint("repeat the call, so that a human sees the present state of the session")
 }
 
-// update takes over the state that a command has left, and reports what it cannot take over. The
-// state before the command then stays.
+// update sets the state of the session to the one that a command has saved, and adds what was lost
+// to the report. If that state cannot be used, the session keeps the one from before the command.
 func (s *shellSession) update(report *dray.SessionReport, saved []byte, shell string,
 	callEnv map[string]string, refuses func(string) bool,
 ) {
@@ -321,8 +321,9 @@ func withSession(res dray.Result, report *dray.SessionReport) dray.Result {
 	return res
 }
 
-// sessionError says how to go on if a command cannot start in the session's working directory. dray
-// chooses no other one: a command with relative paths would do something else there.
+// sessionError adds a hint to the error of a command that cannot start in the session's working
+// directory. dray chooses no other one: a command with relative paths would do something else
+// there.
 func sessionError(err error, name, dir string) error {
 	if code := dray.CodeOf(err); code != dray.CodeBadCwd && code != dray.CodeDenied {
 		return err

@@ -44,7 +44,7 @@ type shellSession struct {
 	state     shellState
 	container string // id of the container that the state belongs to
 	isNew     bool
-	lost      string // what the next report says
+	lost      string // for the next report
 	// started and ended report whether the command of the call started, and ends the session.
 	started, ended bool
 
@@ -62,7 +62,7 @@ type ShellSessions struct {
 
 	mu       sync.Mutex
 	sessions map[shellSessionKey]*shellSession
-	// gone says of sessions that have ended without their caller's doing how that came.
+	// gone has the sessions that ended without a request of their caller, with the reason.
 	gone map[shellSessionKey]string
 }
 
@@ -90,7 +90,7 @@ func OpenShellSessions(file string) (*ShellSessions, error) {
 	return s, nil // a damaged line only leaves a loss unexplained
 }
 
-// remember keeps why a session is gone, for the next call that names it.
+// remember stores why a session has ended, for the next call that names it. mu must be held.
 func (s *ShellSessions) remember(key shellSessionKey, why string) {
 	if len(s.gone) >= maxAllShellSessions {
 		for old := range s.gone {
@@ -223,7 +223,7 @@ func (s *ShellSessions) enter(key shellSessionKey) (*shellSession, error) {
 	return sess, nil
 }
 
-// expire ends the sessions that were idle for too long.
+// expire ends the sessions that were idle for too long. mu must be held.
 func (s *ShellSessions) expire() {
 	for key, sess := range s.sessions {
 		if sess.calls == 0 && s.now().Sub(sess.lastUsed) > shellSessionIdle {
@@ -271,7 +271,7 @@ func (s *ShellSessions) release(sess *shellSession) {
 	s.leave(sess, unused)
 }
 
-// leave ends the use or the wait of a call. An unused session of no other call is removed.
+// leave ends the use or the wait of a call. It removes an unused session that no other call uses.
 func (s *ShellSessions) leave(sess *shellSession, unused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +286,7 @@ func (s *ShellSessions) leave(sess *shellSession, unused bool) {
 	}
 }
 
-// save writes the names of the sessions that exist or whose loss was not reported.
+// save writes the keys of the sessions that exist or whose loss was not reported. mu must be held.
 func (s *ShellSessions) save() error {
 	if s.file == "" {
 		return nil

@@ -22,7 +22,7 @@ type UpstreamReply struct {
 	Text string
 	// Output is a JSON object, or nil.
 	Output json.RawMessage
-	// Failed says that the tool reported a failure.
+	// Failed reports whether the tool reported a failure.
 	Failed bool
 }
 
@@ -30,9 +30,9 @@ type UpstreamReply struct {
 // the cause of ctx.
 type UpstreamFunc func(ctx context.Context, arguments json.RawMessage) (UpstreamReply, error)
 
-// AddUpstream registers a tool of an MCP server. t holds what the server and the configuration say
-// about the tool; AddUpstream sets the rest. It fails with an [*InvalidError] for an invalid name
-// or schema.
+// AddUpstream registers a tool of an MCP server. t has the name, the description and the schemas of
+// the server, and the requirements of the configuration; AddUpstream sets the rest. It fails with
+// an [*InvalidError] for an invalid name or schema.
 func (r *Registry) AddUpstream(t dray.Tool, call UpstreamFunc) error {
 	t.Description = lexical.Truncate(t.Description, maxDescription)
 	t.InputSchema, t.OutputSchema = withoutDraft(t.InputSchema), withoutDraft(t.OutputSchema)
@@ -77,9 +77,9 @@ func withoutDraft(schema json.RawMessage) json.RawMessage {
 	return text
 }
 
-// callUpstream runs a call as a process whose stdout is the text of the reply. A server that fails
-// says nothing about the container, so its error is in the result and not returned: the breaker of
-// the container does not count it.
+// callUpstream runs a call as a process whose stdout is the text of the reply. The error of a
+// server that fails is in the result and is not returned: the breaker of the container must not
+// count it.
 func (d *definition) callUpstream(ctx context.Context, r *Registry, call dray.Call, sink dray.Sink,
 	do UpstreamFunc,
 ) (dray.Result, error) {
@@ -183,8 +183,8 @@ func (u *upstreamRun) Resize(dray.TerminalSize) error { return dray.ErrNoTermina
 // Stop implements [dray.Process]. The server is ended if it does not answer any more.
 func (u *upstreamRun) Stop(time.Duration) { u.cancel() }
 
-// Wait implements [dray.Process]. Processes of the server run on: what a stopped call left in it is
-// unknown.
+// Wait implements [dray.Process]. The processes of the server continue, so the survivors of a call
+// that was stopped are unknown.
 func (u *upstreamRun) Wait() (dray.Exit, error) {
 	u.do()
 	u.cancel()

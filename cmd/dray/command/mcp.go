@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dray-dev/dray"
-
 	"github.com/dray-dev/dray/internal/client"
 	"github.com/dray-dev/dray/internal/mcp"
 )

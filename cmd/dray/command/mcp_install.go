@@ -22,13 +22,13 @@ import (
 	"github.com/dray-dev/dray/internal/devcontainer/helper"
 )
 
-// mcpClient is where an MCP client has its servers.
+// mcpClient describes the configuration file of an MCP client.
 type mcpClient struct {
 	// file is relative to the project, or begins with ~ for the home directory.
 	file string
 	// section is the member of the file that has the servers. Empty: the file is TOML.
 	section string
-	// server returns the member of a server.
+	// server returns the value of the member for a server that is started with a command.
 	server func(command []string) any
 }
 
@@ -174,7 +174,7 @@ func (c mcpClient) path(dir string) (string, error) {
 	return filepath.Join(home, rest), nil
 }
 
-// snippet returns a file that has only the server.
+// snippet returns the text of a file with the server alone.
 func (c mcpClient) snippet(argv []string) (string, error) {
 	if c.section == "" {
 		args, err := json.Marshal(argv[1:])
@@ -185,7 +185,7 @@ func (c mcpClient) snippet(argv []string) (string, error) {
 	return string(text), err
 }
 
-// writeTo adds the server to a file, which it makes if there is none.
+// writeTo adds the server to a file, or replaces it there. It creates a file that does not exist.
 func (c mcpClient) writeTo(file string, argv []string) error {
 	old, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

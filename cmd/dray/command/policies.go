@@ -42,7 +42,7 @@ func newPolicies(cfg *config.Config, mounts policy.MountsFunc) (*policy.Engine, 
 	return nil, invalid
 }
 
-// checkPolicies returns what is wrong with the policies.
+// checkPolicies returns the diagnostics of the policy files.
 func checkPolicies(cfg *config.Config) []config.Diagnostic {
 	_, err := newPolicies(cfg, nil)
 	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
@@ -51,15 +51,15 @@ func checkPolicies(cfg *config.Config) []config.Diagnostic {
 	return nil
 }
 
-// policyRefusal returns the error with which policies end a call, or nil. A call without an input
-// is one whose input is not known yet.
+// policyRefusal returns a function that returns the error with which policies end a call, or nil. A
+// call with a nil input is one whose input is not known yet.
 func policyRefusal(policies *policy.Engine) func(context.Context, dray.Call) error {
 	return func(ctx context.Context, c dray.Call) error {
 		return approval.Refusal(c, policies.Explain(ctx, c))
 	}
 }
 
-// policyDenies reports whether a tool is not listed for a principal.
+// policyDenies returns a function that reports whether a tool must not be listed for a principal.
 func policyDenies(policies *policy.Engine) func(principal string, t *dray.Tool) bool {
 	return func(principal string, t *dray.Tool) bool {
 		return policies.DecideList(principal, t).Effect == policy.Deny

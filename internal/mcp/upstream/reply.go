@@ -16,7 +16,7 @@ type Reply struct {
 	Text string
 	// Output is the structured content if it is an object, else nil.
 	Output json.RawMessage
-	// Failed says that the tool reported a failure.
+	// Failed reports whether the tool reported a failure.
 	Failed bool
 }
 
