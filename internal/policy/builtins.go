@@ -2,6 +2,7 @@ package policy
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -92,8 +93,12 @@ func (a *analysis) arithmetic(x syntax.ArithmExpr) {
 	})
 }
 
-// compute notes a value that is used in arithmetic: a number, or the name of a variable.
+// compute notes a value that is used in arithmetic: a number, or the name of a variable, which the
+// expression can set.
 func (a *analysis) compute(name string) {
+	if isDangerous(name) {
+		a.variable(name)
+	}
 	switch {
 	case variableName.MatchString(name) && len(a.computed) < maxFacts:
 		a.computed[name] = true
@@ -127,15 +132,7 @@ func (a *analysis) assigned(name string, args []string) {
 	case "let", "shopt":
 		a.markOpaque(name + " can change what later commands do")
 	case "set":
-		for _, arg := range args {
-			if arg == "--" || arg == "-" {
-				return
-			}
-			if arg == dynamic || arg == "keyword" || arg != "" && arg[0] == '-' &&
-				strings.Contains(arg, "k") {
-				a.markOpaque("set has an option that changes what later commands do")
-			}
-		}
+		a.set(args)
 	case "test", "[":
 		a.test(args)
 	case "printf", "wait":
@@ -171,7 +168,26 @@ func (a *analysis) assigned(name string, args []string) {
 	}
 }
 
-// name notes a variable whose name is an argument.
+// plainOptions are the options of set that do not change how commands are read. With keyword arguments
+// are variables, and with history a word can stand for an earlier command.
+var plainOptions = wordSet(`allexport braceexpand emacs errexit errtrace functrace hashall
+	ignoreeof monitor noclobber noexec noglob nolog notify nounset physical pipefail verbose vi xtrace`)
+
+func (a *analysis) set(args []string) {
+	for i, arg := range args {
+		switch {
+		case arg == "--" || arg == "-":
+			return
+		case len(arg) > 1 && (arg[0] == '-' || arg[0] == '+') &&
+			strings.Trim(arg[1:], "abefhmnouvxBCEPT") == "":
+		case i > 0 && strings.HasSuffix(args[i-1], "o") && plainOptions[arg]:
+		default:
+			a.markOpaque("set has an option that changes what later commands do")
+			return
+		}
+	}
+}
+
 func (a *analysis) name(s string) {
 	if !variableName.MatchString(s) && !number.MatchString(s) {
 		a.markOpaque("the name of a variable is only known at run time")
@@ -226,13 +242,23 @@ func (a *analysis) git(args []string) {
 			a.markOpaque("git verifies signatures")
 		}
 	}
-	for _, arg := range args {
+	for i, arg := range args {
 		if strings.HasPrefix(arg, "-") {
 			continue
 		}
 		if !plainGit[arg] {
 			a.markOpaque("git has a subcommand that can run programs")
 		}
+		if arg == "add" && slices.ContainsFunc(args[i+1:], startsEditor) {
+			a.markOpaque("git add starts an editor")
+		}
 		return
 	}
+}
+
+// startsEditor reports whether git add with an option starts an editor, or a dialog that can.
+func startsEditor(arg string) bool {
+	return slices.ContainsFunc([]string{"-e", "-i", "--edit", "--interactive"}, func(option string) bool {
+		return hasOption(arg, option)
+	})
 }

@@ -107,6 +107,17 @@ func TestEvasions(t *testing.T) {
 		"fzf --preview 'rm x'", "hg --config alias.x='!rm' x", "rvim -c x", "sudoedit x", "emulate sh -c 'rm x'",
 		"f() { ls; }; f", "mytool x", "cd /etc; echo x > passwd", "env -C /etc sh -c 'echo x >y'",
 		"find . -fprint /etc/x", "find . -fprintf /etc/x a",
+		// commands that programs run which dray knows, and variables that change them
+		`find . -exec sh -c 'echo {}' \;`, `find . -exec xargs -a + rm \;`, `find . -exec xargs -E + rm {} +`,
+		"/x/link/../../usr/bin/ls", "bash -c 'set -o history -o histexpand\nls !x'", "bash -c 'set -H; ls'", "bash -Hc ls",
+		": $((PATH=63)); ls", ": $((PATH++)); ls", "bash -c '((PATH=63)); ls'", "bash -c 'coproc PATH { cat; }; ls'",
+		"bash -c 'exec {PATH}>f; ls'", "bash -c ': {PATH}>f; ls'", "bash -c 'cat <(ls); [[ PATH=63 -eq 63 ]]; ls'",
+		"install -s --strip-program=./x a b", "nm --plugin=./x.so a", "objdump --plugin ./x.so a", "size --plug x a",
+		"tar -cMf a -L 10 b", "tar --multi -cf a b", "tar cMf a b", "tar -cf host:a b", "TAPE=host:a tar c b",
+		"rg --hostname-bin=./x a", "RIPGREP_CONFIG_PATH=x rg a", "curl --engine ./x.so u", "wget --config=x u", "WGETRC=x wget u",
+		"OPENSSL_CONF=x curl u", "go build -ldflags '-linkmode=external -extld=./x'", "go fix ./...", "go build -compiler=gccgo",
+		"GOENV=x go build", "GOCACHEPROG=./x go build", "GOAUTH=./x go build", "PKG_CONFIG=./x go build", "CGO_CFLAGS=x go build",
+		"git add -e", "git add -i", "git add --edit", "chrt -o rm ls", "find /etc -execdir sh -c 'echo x >y' \\;",
 		"gdb -ex x", "docker run x", "env - rm x", "env - -u A rm x", "env --chdir=/ rm x", "command -p rm x",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect == policy.Allow {
@@ -124,7 +135,10 @@ func TestPlainCommandsAreAllowed(t *testing.T) {
 		"find . -name '*.go' -exec grep x {} +", "[ -f x ] && cat x", "for i in a b; do echo $i; done",
 		"git status", "git -h", "i=1; i=$((i+1)); echo $((i * 2))", "[ $# -eq 0 ]", "[ -n \"$X\" ]",
 		"read line && echo $line", "export A=1; ls", "printf '%s\\n' $X", "set -eu; ls", "unset A", "trap - EXIT",
-		"git log --oneline -5", "tar -xzf a.tgz", "curl -sSL x", "jobs -l", "wait", "test -f x",
+		"git log --oneline -5", "tar -xzf a.tgz", "curl -sSL x", "jobs -l", "wait", "test -f x", "command -v rm",
+		"cat <<E\nhello $x\nE\nls", "cat >f <<'EOF'\nit's `here`\nEOF", "x=$(cat <<-E\n\ta\n\tE\n)", "ls \\\n  -l \\\n  x # y",
+		"echo `date +%s`", "echo \"${x:-y}\" $'a\\tb'", "set -euo pipefail; set -- a b; ls", "CGO_ENABLED=0 GOOS=linux go build .",
+		"git add -A", "go build -ldflags '-s -w'", "install -m 755 a b", "tar -C a -czf b.tgz .", "find . -exec wc -l {} +",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect != policy.Allow {
 			t.Errorf("%q: %+v %+v", command, d, policy.FactsOf(t.Context(), shell(t, command), nil).OpaqueReasons)
@@ -220,6 +234,22 @@ func TestNestedPaths(t *testing.T) {
 		call.Invocation.Input = json.RawMessage(`{"o": {` + o + `}}`)
 		if f := policy.FactsOf(t.Context(), call, nil); len(f.WritesOutside) != 1 {
 			t.Errorf("%s: %+v", o, f)
+		}
+	}
+}
+
+// The words of a command are facts without their quotes, in the texts of shells too (SE-04).
+func TestWords(t *testing.T) {
+	e := newEngine(t, `
+@id("any") permit (principal, action == Action::"call", resource);
+@id("no-push") forbid (principal, action == Action::"call", resource)
+when { context.programs.contains("git") && context.argv.containsAny(["push", "?"]) };`)
+	for command, effect := range map[string]policy.Effect{
+		"git push": policy.Deny, `git pu""sh`: policy.Deny, `sh -c "git p'us'h"`: policy.Deny, "git $X": policy.Deny,
+		"git p{ush,}": policy.Deny, "x | xargs git": policy.Deny, "git status": policy.Allow, "echo push": policy.Allow,
+	} {
+		if d := e.Decide(t.Context(), shell(t, command)); d.Effect != effect {
+			t.Errorf("%s: %+v", command, d)
 		}
 	}
 }

@@ -88,13 +88,12 @@ func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 	f.Command = strings.Join(argv, " ")
 	if len(f.Command) > maxCommand || len(argv) > maxFacts {
 		a.markOpaque("the command is too long")
-		f.Command, argv = "", nil
+		f.Command, a.words = "", nil
 	}
-	slices.Sort(argv)
-	f.Argv = append([]string{}, slices.Compact(argv)...)
 	addPaths(a, call.Tool, jsontext.Value(inv.Input))
 	f.resolve(ctx, a, side)
 	f.Env, f.DangerousEnv = sortedKeys(a.env), sortedKeys(a.dangerous)
+	f.Argv = sortedKeys(a.words)
 	f.Programs, f.OpaqueReasons = sortedKeys(a.programs), sortedKeys(a.opaque)
 	f.Opaque = len(f.OpaqueReasons) > 0
 	return f

@@ -37,12 +37,12 @@ var plainPrograms = wordSet(`: [ true false echo printf test cd pwd exit return 
 	pushd popd dirs jobs fg bg disown kill type which whereis help history caller suspend logout
 	ls cat tac head tail wc cut paste tr uniq comm join nl od hd hexdump xxd base32 base64 cksum sum
 	md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum grep egrep fgrep diff cmp stat file
-	du df touch mkdir rmdir mktemp cp mv ln rm link unlink shred install chmod chown chgrp readlink
+	du df touch mkdir rmdir mktemp cp mv ln rm link unlink shred chmod chown chgrp readlink
 	realpath basename dirname date cal sleep seq yes tee dd truncate csplit expand unexpand fold fmt
 	pr rev shuf numfmt factor expr uname arch hostname whoami id groups who users tty nproc uptime
 	free ps pgrep pidof pkill killall printenv locale getent sync mkfifo mknod tsort ptx pathchk
 	gzip gunzip zcat bzip2 bunzip2 bzcat xz unxz xzcat zstd unzstd zstdcat lz4 unzip zipinfo jq tree
-	ping iconv strings size nm readelf objdump gofmt stty tput clear lsof getconf lscpu lsblk dig
+	ping iconv strings readelf gofmt stty tput clear lsof getconf lscpu lsblk dig
 	nslookup column`)
 
 // wrapper is a program that runs the command in its arguments: its options without and with a
@@ -64,7 +64,7 @@ var wrappers = map[string]wrapper{
 	"time":    {flags: "pvaqh", values: "fo"},
 	"timeout": {flags: "vfp", values: "ks", skip: 1},
 	"taskset": {flags: "ac", skip: 1},
-	"chrt":    {flags: "bfiormva", skip: 1},
+	"chrt":    {flags: "frmva", skip: 1},
 	"xargs":   {flags: "0rtpxo", values: "adEnPsL"},
 	"command": {flags: "pvV"},
 	"builtin": {},
@@ -85,20 +85,26 @@ var runningOptions = map[string][]string{
 		"--edit-description", "--remote", "--template", "--attr-source", "--open-files-in-pager",
 	},
 	"tar": {
-		"--ch", "--to-c", "--use", "--rsh", "--rmt", "-I", "--inf", "--new-v", "-F",
+		"--ch", "--to-c", "--use", "--rsh", "--rmt", "-I", "--inf", "--new-v", "-F", "-M", "--mul",
 	},
 	"sed":  {""},
 	"sort": {"--compress"},
 	"go": {
 		"run", "generate", "env", "-exec", "--exec", "-toolexec", "--toolexec", "tool", "test", "vet",
+		"fix", "bug", "-compiler", "--compiler", "-gccgoflags", "--gccgoflags", "-http", "--http",
 	},
 	"cargo": {""},
 	"cmake": {""},
-	"rg":    {"--pre"},
+	"rg":    {"--pre", "--hostname-bin"},
 	"fd":    {"-x", "-X", "--exec"},
-	"curl":  {"-K", "--config"},
-	"wget":  {"--use-askpass", "-e", "--execute"},
+	"curl":  {"-K", "--config", "--engine"},
+	"wget":  {"--use-askpass", "-e", "--execute", "--config"},
 	"split": {"--filter"},
+	// these load libraries, and install runs the program that strips
+	"install": {"--strip-program"},
+	"nm":      {"--plugin"},
+	"objdump": {"--plugin"},
+	"size":    {"--plugin"},
 }
 
 var dangerousVariables = wordSet(`PATH BASH_ENV ENV IFS SHELL SHELLOPTS BASHOPTS PS0 PS1 PS4
@@ -107,13 +113,20 @@ var dangerousVariables = wordSet(`PATH BASH_ENV ENV IFS SHELL SHELLOPTS BASHOPTS
 	NODE_OPTIONS NODE_PATH RUBYOPT RUBYLIB JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS CLASSPATH
 	MAVEN_OPTS AWKPATH TAR_OPTIONS RSYNC_RSH CVS_RSH TERMINFO TERMCAP HOME XDG_CONFIG_HOME ZDOTDIR
 	FPATH CDPATH GLOBIGNORE EXECIGNORE HISTFILE INPUTRC POSIXLY_CORRECT RUSTC_WRAPPER RUSTFLAGS
-	VIMINIT EXINIT LUA_INIT LUA_PATH LUA_CPATH PHPRC PHP_INI_SCAN_DIR TMPDIR`)
+	VIMINIT EXINIT LUA_INIT LUA_PATH LUA_CPATH PHPRC PHP_INI_SCAN_DIR TMPDIR
+	BASH_LOADABLES_PATH TEXTDOMAIN TEXTDOMAINDIR NLSPATH GETCONF_DIR TAPE WGETRC SYSTEM_WGETRC CURL_HOME
+	RIPGREP_CONFIG_PATH GOENV GOTOOLCHAIN GOTOOLDIR GOCACHEPROG GOAUTH GOVCS GCCGO FC PKG_CONFIG
+	PKG_CONFIG_PATH MAKE RUSTC RUSTDOC RUSTUP_TOOLCHAIN GEM_HOME GEM_PATH BUNDLE_GEMFILE GRADLE_OPTS
+	JAVA_OPTS ANT_OPTS JAVA_HOME LESSKEY LESSKEYIN LESSKEY_SYSTEM`)
 
 // isDangerous reports whether a variable can change which programs run, or what they load.
 func isDangerous(name string) bool {
+	if name == "CGO_ENABLED" {
+		return false
+	}
 	for _, prefix := range []string{
 		"LD_", "DYLD_", "GIT_", "PYTHON", "PERL", "BASH_FUNC_", "npm_config_", "NPM_CONFIG_", "CARGO_",
-		"MALLOC_", "GLIBC_", "DOTNET_", "COMPlus_",
+		"MALLOC_", "GLIBC_", "DOTNET_", "COMPlus_", "OPENSSL_", "CGO_",
 	} {
 		if strings.HasPrefix(name, prefix) {
 			return true

@@ -12,7 +12,7 @@ import (
 // analysis collects what commands do. It errs on one side: what it cannot see makes the call
 // opaque.
 type analysis struct {
-	programs, opaque, env, dangerous, reads, writes map[string]bool
+	programs, words, opaque, env, dangerous, reads, writes map[string]bool
 	// computed are the variables whose values are used in arithmetic, and texts those that can have
 	// values other than numbers.
 	computed, texts map[string]bool
@@ -23,9 +23,9 @@ type analysis struct {
 
 func newAnalysis() *analysis {
 	return &analysis{
-		programs: map[string]bool{}, opaque: map[string]bool{}, env: map[string]bool{},
-		dangerous: map[string]bool{}, reads: map[string]bool{}, writes: map[string]bool{},
-		computed: map[string]bool{}, texts: map[string]bool{},
+		programs: map[string]bool{}, words: map[string]bool{}, opaque: map[string]bool{},
+		env: map[string]bool{}, dangerous: map[string]bool{}, reads: map[string]bool{},
+		writes: map[string]bool{}, computed: map[string]bool{}, texts: map[string]bool{},
 	}
 }
 
@@ -51,21 +51,25 @@ func (a *analysis) text(shell, text string, depth int) {
 		a.markOpaque("the command has too many shell texts in each other")
 		return
 	}
-	if strings.Contains(text, "\r") { // a part of a word to shells, white space to the parser
-		a.markOpaque("the shell text has carriage returns")
-	}
+	a.markMisread(text)
 	for _, lang := range []syntax.LangVariant{syntax.LangBash, syntax.LangPOSIX} {
 		file, err := syntax.NewParser(syntax.Variant(lang)).Parse(strings.NewReader(text), "")
 		if err == nil {
-			a.file(file, depth)
+			a.file(file, text, depth)
 		} else if lang == syntax.LangBash || shell != "bash" {
 			a.markOpaque("the shell text does not parse")
 		}
 	}
 }
 
-func (a *analysis) file(file *syntax.File, depth int) {
+func (a *analysis) file(file *syntax.File, text string, depth int) {
+	var expansions []bool // of each open node, whether it belongs to the expansion of a variable
 	syntax.Walk(file, func(node syntax.Node) bool {
+		if node == nil {
+			expansions = expansions[:len(expansions)-1]
+			return true
+		}
+		expanding := len(expansions) > 0 && expansions[len(expansions)-1]
 		switch n := node.(type) {
 		case *syntax.CallExpr:
 			words := make([]string, 0, len(n.Args))
@@ -73,42 +77,68 @@ func (a *analysis) file(file *syntax.File, depth int) {
 				words = append(words, literal(w))
 			}
 			a.argv(words, depth, false)
-		case *syntax.Assign:
-			if n.Name != nil {
-				a.assign(n.Name.Value, n)
+		case *syntax.CmdSubst:
+			expanding = false
+		case *syntax.SglQuoted:
+			if expanding { // in double quotes and here-documents they quote nothing
+				a.markOpaque("an expansion has single quotes")
 			}
-		case *syntax.WordIter:
-			a.setText(n.Name.Value)
 		case *syntax.ParamExp:
+			expanding = true
 			a.expansion(n)
-		case *syntax.ArithmExp:
-			a.arithmetic(n.X)
-		case *syntax.ArithmCmd:
-			a.arithmetic(n.X)
-		case *syntax.CStyleLoop:
-			a.arithmetic(n.Init)
-			a.arithmetic(n.Cond)
-			a.arithmetic(n.Post)
-		case *syntax.LetClause:
-			a.markOpaque("let computes with values that are only known at run time")
-		case *syntax.DeclClause:
-			for _, assign := range n.Args {
-				if assign.Name == nil {
-					a.markOpaque("a declaration whose names are only known at run time")
-				}
-			}
-		case *syntax.FuncDecl:
-			if n.Name != nil {
-				a.programs[n.Name.Value] = true
-			}
 		case *syntax.Redirect:
 			a.redirect(n)
+			a.markHereDocument(text, n)
+		default:
+			a.assignments(n)
 		}
+		expansions = append(expansions, expanding)
 		return true
 	})
 }
 
+// assignments notes what a node sets and computes.
+func (a *analysis) assignments(node syntax.Node) {
+	switch n := node.(type) {
+	case *syntax.Assign:
+		if n.Name != nil {
+			a.assign(n.Name.Value, n)
+		}
+	case *syntax.WordIter:
+		a.setText(n.Name.Value)
+	case *syntax.CoprocClause:
+		if n.Name != nil {
+			a.name(literal(n.Name))
+		}
+	case *syntax.ArithmExp:
+		a.arithmetic(n.X)
+	case *syntax.ArithmCmd:
+		a.arithmetic(n.X)
+	case *syntax.CStyleLoop:
+		a.arithmetic(n.Init)
+		a.arithmetic(n.Cond)
+		a.arithmetic(n.Post)
+	case *syntax.TestClause:
+		a.markOpaque("[[ can compute with values that are only known at run time")
+	case *syntax.LetClause:
+		a.markOpaque("let computes with values that are only known at run time")
+	case *syntax.DeclClause:
+		for _, assign := range n.Args {
+			if assign.Name == nil {
+				a.markOpaque("a declaration whose names are only known at run time")
+			}
+		}
+	case *syntax.FuncDecl:
+		if n.Name != nil {
+			a.programs[n.Name.Value] = true
+		}
+	}
+}
+
 func (a *analysis) redirect(r *syntax.Redirect) {
+	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
+		a.name(strings.Trim(r.N.Value, "{}"))
+	}
 	into := a.writes
 	switch r.Op {
 	case syntax.RdrIn:
@@ -136,13 +166,17 @@ func literal(w *syntax.Word) string {
 	known := true
 	for i, part := range w.Parts {
 		if lit, ok := part.(*syntax.Lit); ok &&
-			(hasGlob(lit.Value) || i == 0 && strings.HasPrefix(lit.Value, "~")) {
+			(hasGlob(lit.Value) && w.Lit() != "[" || i == 0 && strings.HasPrefix(lit.Value, "~")) {
 			known = false
 		}
 	}
 	syntax.Walk(w, func(node syntax.Node) bool {
-		switch node.(type) {
-		case nil, *syntax.Word, *syntax.Lit, *syntax.SglQuoted, *syntax.DblQuoted:
+		switch n := node.(type) {
+		case nil, *syntax.Word, *syntax.Lit:
+		case *syntax.SglQuoted:
+			known = known && (!n.Dollar || !otherEscape.MatchString(n.Value))
+		case *syntax.DblQuoted:
+			known = known && !n.Dollar // bash translates it
 		default:
 			known = false
 		}
@@ -168,7 +202,7 @@ func hasGlob(s string) bool {
 		case '\\':
 			i++
 		case '*', '?', '[':
-			return s != "[" // the program [
+			return true
 		}
 	}
 	return false
@@ -176,6 +210,7 @@ func hasGlob(s string) bool {
 
 // argv analyses a command. more says that arguments follow that are only known at run time.
 func (a *analysis) argv(words []string, depth int, more bool) {
+	a.addWords(words, more)
 	switch {
 	case len(words) == 0:
 		if more {
@@ -192,7 +227,9 @@ func (a *analysis) argv(words []string, depth int, more bool) {
 	program := path.Clean(strings.TrimRight(words[0], "\r"))
 	name := path.Base(program)
 	a.programs[name] = true
-	if strings.Contains(words[0], "/") && !systemDirs[path.Dir(program)] {
+	// .. after a symlink leads elsewhere
+	if strings.Contains(words[0], "/") &&
+		(!systemDirs[path.Dir(program)] || strings.Contains(words[0], "..")) {
 		a.markOpaque("it runs a file outside of the directories of the system")
 	}
 	a.moves = a.moves || moving[name]
@@ -227,9 +264,23 @@ func (a *analysis) argv(words []string, depth int, more bool) {
 	}
 }
 
+// addWords notes the words of a command. A word that is only known at run time is ?.
+func (a *analysis) addWords(words []string, more bool) {
+	if more {
+		a.words["?"] = true
+	}
+	for _, w := range words {
+		if len(a.words) >= maxFacts {
+			a.markOpaque("the command has too many words")
+			return
+		}
+		a.words[strings.ReplaceAll(w, dynamic, "?")] = true
+	}
+}
+
 // shell analyses the text of sh -c. A shell without -c reads a file or its stdin.
 func (a *analysis) shell(name string, args []string, depth int) {
-	const plainOptions = "abefhilmnpuvxBCEHP" // not k, with which arguments are variables
+	const plainOptions = "abefhilmnpuvxBCEP" // not k, with which arguments are variables
 	hasText := false
 	for i, arg := range args {
 		if len(arg) > 1 && arg[0] == '-' && strings.Trim(arg[1:], plainOptions+"c") == "" {
@@ -264,20 +315,26 @@ func (a *analysis) find(args []string, depth int, more bool) {
 				a.writes[args[i+1]] = true
 			}
 		case "-exec", "-execdir", "-ok", "-okdir":
-			command := args[i+1:]
-			if len(command) > 0 && strings.Contains(command[0], "{}") {
-				a.markOpaque("find runs the files that it finds")
-				continue
-			}
-			for j, word := range command {
-				if word == ";" || word == "+" {
-					command = command[:j]
-					break
-				}
-			}
-			a.argv(command, depth, true)
+			a.moves = a.moves || strings.HasSuffix(arg, "dir")
+			a.argv(foundCommand(args[i+1:]), depth, true)
 		}
 	}
+}
+
+// foundCommand returns the command at the beginning of the arguments of -exec. What has {} is only known
+// at run time.
+func foundCommand(args []string) []string {
+	var command []string
+	for i, arg := range args {
+		if arg == ";" || arg == "+" && i > 0 && args[i-1] == "{}" {
+			break
+		}
+		if strings.Contains(arg, "{}") {
+			arg = dynamic
+		}
+		command = append(command, arg)
+	}
+	return command
 }
 
 // wrapped analyses the command that follows the options of a wrapper.
@@ -292,7 +349,10 @@ func (a *analysis) wrapped(name string, w wrapper, args []string, depth int, mor
 			continue // the same as -i
 		}
 		n, known := w.option(args[i])
-		a.moves = a.moves || strings.ContainsAny(args[i], "CDR")
+		a.moves = a.moves || strings.ContainsAny(args[i], "CD")
+		if name == "command" && strings.ContainsAny(args[i], "vV") {
+			return // it only looks the program up
+		}
 		if !known || args[i] == "-" {
 			a.markOpaque(name + " has an option that dray does not know")
 			return
@@ -341,8 +401,12 @@ func (a *analysis) options(name string, args []string, more bool) {
 			a.markOpaque(name + " has arguments that are only known at run time")
 		}
 		if slices.ContainsFunc(list, func(option string) bool { return hasOption(arg, option) }) ||
-			name == "tar" && i == 0 && strings.ContainsAny(arg, "IF") && arg[0] != '-' {
+			name == "tar" && i == 0 && strings.ContainsAny(arg, "IFM") && arg[0] != '-' ||
+			name == "go" && strings.Contains(arg, "extld") {
 			a.markOpaque(name + " has an option that can run programs")
+		}
+		if name == "tar" && strings.Contains(arg, ":") {
+			a.markOpaque("tar reads or writes an archive of another host")
 		}
 	}
 }
