@@ -118,6 +118,7 @@ func TestEvasions(t *testing.T) {
 		"OPENSSL_CONF=x curl u", "go build -ldflags '-linkmode=external -extld=./x'", "go fix ./...", "go build -compiler=gccgo",
 		"GOENV=x go build", "GOCACHEPROG=./x go build", "GOAUTH=./x go build", "PKG_CONFIG=./x go build", "CGO_CFLAGS=x go build",
 		"git add -e", "git add -i", "git add --edit", "chrt -o rm ls", "find /etc -execdir sh -c 'echo x >y' \\;",
+		"echo x >/proc/self/cwd/y", "echo x >/dev/fd/3", "echo x >/proc/thread-self/root/y",
 		"gdb -ex x", "docker run x", "env - rm x", "env - -u A rm x", "env --chdir=/ rm x", "command -p rm x",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect == policy.Allow {
@@ -234,6 +235,41 @@ func TestNestedPaths(t *testing.T) {
 		call.Invocation.Input = json.RawMessage(`{"o": {` + o + `}}`)
 		if f := policy.FactsOf(t.Context(), call, nil); len(f.WritesOutside) != 1 {
 			t.Errorf("%s: %+v", o, f)
+		}
+	}
+}
+
+// A sync reads the paths that it copies: the host's if it copies to the container (SE-04).
+func TestSyncPaths(t *testing.T) {
+	for _, paths := range []dray.PathsSide{"", dray.PathsOfContainer} {
+		for _, tt := range []struct {
+			path, direction string
+			outside         bool
+		}{
+			{"/etc/hosts", "to_container", true},
+			{"../x", "to_container", true},
+			{"x", "to_container", false},
+			{"/etc/hosts", "to_host", true},
+			{"../x", "", true},
+			{"x", "", false},
+		} {
+			call := callOf(t, "sync", map[string]any{"paths": []string{"x", tt.path}, "direction": tt.direction})
+			call.Invocation.Paths = paths
+			f := policy.FactsOf(t.Context(), call, nil)
+			if len(f.Reads) == 0 || len(f.ReadsOutside) > 0 != tt.outside || len(f.Writes) > 0 {
+				t.Errorf("%v of %q: %+v", tt, paths, f)
+			}
+		}
+	}
+}
+
+// On a terminal git starts a pager, which runs commands that are typed (SE-04).
+func TestPagerOnTerminal(t *testing.T) {
+	for command, opaque := range map[string]bool{"git log": true, "git --no-pager log": false, "ls": false} {
+		call := shell(t, command)
+		call.Invocation.Terminal = &dray.TerminalSize{Columns: 80, Rows: 24}
+		if f := policy.FactsOf(t.Context(), call, nil); f.Opaque != opaque {
+			t.Errorf("%s: %+v", command, f.OpaqueReasons)
 		}
 	}
 }

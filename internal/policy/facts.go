@@ -85,10 +85,16 @@ func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 		a.moves = a.moves || inv.StartsInSessionCwd()
 		a.markOpaque("earlier commands of the session chose its directory, variables and functions")
 	}
+	if inv.Terminal != nil && a.programs["git"] && !a.words["--no-pager"] {
+		a.markOpaque("git shows its output with a pager on a terminal")
+	}
 	f.Command = strings.Join(argv, " ")
 	if len(f.Command) > maxCommand || len(argv) > maxFacts {
 		a.markOpaque("the command is too long")
 		f.Command, a.words = "", nil
+	}
+	if call.Tool.Name == "sync" {
+		a.addSyncPaths(inv.Input, f.Workspace, side)
 	}
 	addPaths(a, call.Tool, jsontext.Value(inv.Input))
 	f.resolve(ctx, a, side)
@@ -126,15 +132,35 @@ func commandOf(call dray.Call) (argv []string, inSession bool) {
 // maxPathInput bounds an input in bytes: the report of a larger one may not list all its paths.
 const maxPathInput = 512 << 10
 
+// addSyncPaths adds the paths that a sync reads: the host's, if it copies to the container, and
+// otherwise those of either side.
+func (a *analysis) addSyncPaths(input []byte, workspace string, side *side) {
+	var in struct {
+		Paths     []string `json:"paths"`
+		Direction string   `json:"direction"`
+	}
+	if json.Unmarshal(input, &in) != nil || len(in.Paths) > maxFacts {
+		in.Paths = []string{dynamic} // not known, so outside
+	}
+	side.ofHost = in.Direction == "to_container"
+	side.ofCommand = !side.ofHost
+	for _, p := range in.Paths {
+		if side.ofHost && !filepath.IsAbs(p) {
+			p = workspace + "/" + p
+		}
+		a.reads[p] = true
+	}
+}
+
 // addPaths adds the values that the input schema marks as paths, at any depth. They are read if the
-// tool is read-only or copies them elsewhere, and otherwise written.
+// tool is read-only, and otherwise written.
 func addPaths(a *analysis, tool *dray.Tool, input jsontext.Value) {
 	marks, err := pathmapper.CompileMarks(tool.InputSchema)
 	if err != nil || !marks.Any() {
 		return
 	}
 	into := a.writes
-	if tool.Capabilities.ReadOnly || tool.Name == "sync" {
+	if tool.Capabilities.ReadOnly {
 		into = a.reads
 	}
 	// without mappings each path is listed as unmapped
@@ -230,6 +256,11 @@ func realPath(p string) string {
 	followed := lexical.FollowSymlinks(os.Readlink, p)
 	if len(followed) > lexical.MaxSymlinks {
 		return "" // there may be more
+	}
+	for _, link := range followed {
+		if strings.HasPrefix(link, "/proc/") {
+			return "" // it leads elsewhere in another process
+		}
 	}
 	return followed[len(followed)-1]
 }

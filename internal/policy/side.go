@@ -43,6 +43,8 @@ type side struct {
 	// ofCommand reports whether the paths are those of a command, which are the container's unless
 	// they were rewritten.
 	ofCommand bool
+	// ofHost reports whether all paths are the host's, whoever's paths the caller uses.
+	ofHost bool
 
 	asked  bool               // for the mounts
 	mapper *pathmapper.Mapper // nil without mounts
@@ -69,7 +71,7 @@ func (s *side) cwd(ctx context.Context, workspace string) (dir string, unknown b
 // hostPath returns the host path of an absolute path of the call.
 func (s *side) hostPath(ctx context.Context, p string) string {
 	switch {
-	case s.call.Route.Environment == dray.KindHost:
+	case s.call.Route.Environment == dray.KindHost || s.ofHost:
 		return p
 	case s.call.Invocation.Paths == dray.PathsOfContainer:
 		return s.toHost(ctx, p)
