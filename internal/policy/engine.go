@@ -127,7 +127,10 @@ func (e *Engine) decide(principal string, action types.EntityUID, tool *dray.Too
 			d = &Decision{Effect: effect}
 			matched[effect] = d
 		}
-		d.Policies, d.Reasons = append(d.Policies, r.id), append(d.Reasons, reason)
+		d.Policies = append(d.Policies, r.id)
+		if reason != "" {
+			d.Reasons = append(d.Reasons, reason)
+		}
 	}
 	for _, effect := range []Effect{Deny, Ask, Allow} {
 		if d := matched[effect]; d != nil {

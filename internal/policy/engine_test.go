@@ -109,6 +109,9 @@ func TestFilesRefused(t *testing.T) {
 		`permit (principal, action == Action::"run", resource);`:                                 "does not fit",
 		"": "has no policy",
 		`@id("a") permit (principal, action, resource); @id("a") permit (principal, action, resource);`: "two policies",
+		`@ask("x") forbid (principal, action, resource);`:                                               "a forbid with @ask",
+		`@aks("x") permit (principal, action, resource);`:                                               "the annotation @aks",
+		`@reason("x") permit (principal, action, resource);`:                                            "a permit with @reason",
 	} {
 		file := filepath.Join(t.TempDir(), "a.cedar")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

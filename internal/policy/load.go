@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -173,6 +175,11 @@ func parse(name, text string) ([]rule, *FileError) {
 				`action == Action::"call"`
 			return nil, bad
 		}
+		if problem := checkAnnotations(p); problem != "" {
+			bad.Problem = "policy " + id + " " + problem
+			bad.Hint = `use @id("NAME"), @ask("WHY") of a permit and @reason("WHY") of a forbid`
+			return nil, bad
+		}
 		if ids[id] {
 			bad.Problem, bad.Hint = "two policies have the id "+id, "give each policy its own @id"
 			return nil, bad
@@ -186,12 +193,33 @@ func parse(name, text string) ([]rule, *FileError) {
 			r.effect = Deny
 			reason = notes["reason"]
 		}
-		if r.reason = string(reason); r.reason == "" {
+		if r.reason = string(reason); r.reason == "" && r.effect != Allow {
 			r.reason = fmt.Sprintf("policy %s says %s", r.id, r.effect)
 		}
 		rules = append(rules, r)
 	}
 	return rules, nil
+}
+
+// checkAnnotations returns what is wrong with the annotations of a policy. One that is misspelt would
+// make an allow of an ask.
+func checkAnnotations(p *cedar.Policy) string {
+	for _, name := range slices.Sorted(maps.Keys(p.Annotations())) {
+		switch name {
+		case "id":
+		case "ask":
+			if p.Effect() == cedar.Forbid {
+				return "is a forbid with @ask, which is for a permit"
+			}
+		case "reason":
+			if p.Effect() == cedar.Permit {
+				return "is a permit with @reason, which is for a forbid"
+			}
+		default:
+			return "has the annotation @" + string(name) + ", which dray does not know"
+		}
+	}
+	return ""
 }
 
 func lineOf(message string) int {
