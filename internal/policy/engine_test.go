@@ -80,6 +80,7 @@ func TestDefault(t *testing.T) {
 	}
 	host := func(c dray.Call) dray.Call { c.Route.Environment = dray.KindHost; return c }
 	env := func(c dray.Call) dray.Call { c.Invocation.Env = map[string]string{"LD_PRELOAD": "x"}; return c }
+	lint := callOf(t, "lint", struct{}{})
 	unsafe := callOf(t, "mine", map[string]string{})
 	unsafe.Tool.Capabilities.Unsafe = true
 	reading := callOf(t, "read_file", map[string]string{})
@@ -89,7 +90,8 @@ func TestDefault(t *testing.T) {
 		want policy.Effect
 	}{
 		"container": {shell(t, "make"), policy.Allow}, "host": {host(shell(t, "ls")), policy.Ask},
-		"variable": {env(shell(t, "ls")), policy.Ask}, "unsafe": {unsafe, policy.Ask},
+		"variable of a declared one": {env(lint), policy.Ask}, "variable": {env(shell(t, "ls")), policy.Allow},
+		"variable, host": {host(env(shell(t, "ls"))), policy.Ask}, "unsafe": {unsafe, policy.Ask},
 		"read": {host(reading), policy.Allow}, "declared": {callOf(t, "lint", struct{}{}), policy.Allow},
 		"declared, host": {host(callOf(t, "lint", struct{}{})), policy.Ask},
 	} {
