@@ -119,6 +119,7 @@ func TestEvasions(t *testing.T) {
 		"GOENV=x go build", "GOCACHEPROG=./x go build", "GOAUTH=./x go build", "PKG_CONFIG=./x go build", "CGO_CFLAGS=x go build",
 		"git add -e", "git add -i", "git add --edit", "chrt -o rm ls", "find /etc -execdir sh -c 'echo x >y' \\;",
 		"echo x >/proc/self/cwd/y", "echo x >/dev/fd/3", "echo x >/proc/thread-self/root/y",
+		"exec 3<>/dev/tcp/h/80; cat <&3", "cat </dev/udp/h/53",
 		"gdb -ex x", "docker run x", "env - rm x", "env - -u A rm x", "env --chdir=/ rm x", "command -p rm x",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect == policy.Allow {

@@ -154,6 +154,9 @@ func (a *analysis) redirect(r *syntax.Redirect) {
 	switch {
 	case target == dynamic:
 		a.markOpaque("a redirection whose path is only known at run time")
+	case strings.HasPrefix(target, "/dev/tcp/"), strings.HasPrefix(target, "/dev/udp/"):
+		a.markOpaque("a redirection that bash connects to another host")
+		into[target] = true
 	case duplicates && strings.Trim(target, "0123456789-") == "":
 	case target == "/dev/null" || target == "/dev/stdout" || target == "/dev/stderr":
 	case len(into) <= maxFacts:
