@@ -235,30 +235,45 @@ var plainGit = wordSet(`status log show diff add ls-files ls-tree rev-parse rev-
 	diff-files diff-index check-ignore count-objects version rm mv reset restore clean stash reflog
 	init`)
 
+// plainGitOptions are options before the subcommand that neither run anything nor have a value, nor
+// choose another configuration.
+var plainGitOptions = wordSet(`--no-pager -P --literal-pathspecs --glob-pathspecs
+	--noglob-pathspecs --icase-pathspecs --no-optional-locks --no-replace-objects --no-lazy-fetch
+	--no-advice -h -v --version`)
+
+// gitDialogs are subcommands with options that start an editor, or a dialog that can.
+var gitDialogs = wordSet(`add reset restore stash`)
+
 // git notes subcommands that can run programs: aliases do, and those that dray does not know.
 func (a *analysis) git(args []string) {
-	for _, arg := range args {
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		switch {
+		case args[0] == "-C" && len(args) > 1: // as cd does
+			args = args[1:]
+		case !plainGitOptions[args[0]]:
+			a.markOpaque("git has an option before its subcommand that dray does not know")
+			return
+		}
+		args = args[1:]
+	}
+	if len(args) == 0 {
+		return
+	}
+	if !plainGit[args[0]] {
+		a.markOpaque("git has a subcommand that can run programs")
+	}
+	for _, arg := range args[1:] {
 		if strings.Contains(arg, "%G") {
 			a.markOpaque("git verifies signatures")
 		}
-	}
-	for i, arg := range args {
-		if strings.HasPrefix(arg, "-") {
-			continue
+		if gitDialogs[args[0]] && startsDialog(arg) {
+			a.markOpaque("git starts a dialog or an editor")
 		}
-		if !plainGit[arg] {
-			a.markOpaque("git has a subcommand that can run programs")
-		}
-		if arg == "add" && slices.ContainsFunc(args[i+1:], startsEditor) {
-			a.markOpaque("git add starts an editor")
-		}
-		return
 	}
 }
 
-// startsEditor reports whether git add with an option starts an editor, or a dialog that can.
-func startsEditor(arg string) bool {
-	return slices.ContainsFunc([]string{"-e", "-i", "--edit", "--interactive"}, func(option string) bool {
-		return hasOption(arg, option)
-	})
+func startsDialog(arg string) bool {
+	return slices.ContainsFunc(
+		[]string{"-e", "-i", "-p", "--edit", "--interactive", "--patch"},
+		func(option string) bool { return hasOption(arg, option) })
 }

@@ -117,7 +117,8 @@ func TestEvasions(t *testing.T) {
 		"rg --hostname-bin=./x a", "RIPGREP_CONFIG_PATH=x rg a", "curl --engine ./x.so u", "wget --config=x u", "WGETRC=x wget u",
 		"OPENSSL_CONF=x curl u", "go build -ldflags '-linkmode=external -extld=./x'", "go fix ./...", "go build -compiler=gccgo",
 		"GOENV=x go build", "GOCACHEPROG=./x go build", "GOAUTH=./x go build", "PKG_CONFIG=./x go build", "CGO_CFLAGS=x go build",
-		"git add -e", "git add -i", "git add --edit", "chrt -o rm ls", "find /etc -execdir sh -c 'echo x >y' \\;",
+		"git add -e", "git add -i", "git add --edit", "git reset --pat", "git stash -p", "git --shallow-file status x",
+		"git --super-prefix status x", "git status --help", "git --bare status", "git -C . x", "chrt -o rm ls", "find /etc -execdir sh -c 'echo x >y' \\;",
 		"echo x >/proc/self/cwd/y", "echo x >/dev/fd/3", "echo x >/proc/thread-self/root/y",
 		"exec 3<>/dev/tcp/h/80; cat <&3", "cat </dev/udp/h/53",
 		"gdb -ex x", "docker run x", "env - rm x", "env - -u A rm x", "env --chdir=/ rm x", "command -p rm x",
@@ -140,7 +141,8 @@ func TestPlainCommandsAreAllowed(t *testing.T) {
 		"git log --oneline -5", "tar -xzf a.tgz", "curl -sSL x", "jobs -l", "wait", "test -f x", "command -v rm",
 		"cat <<E\nhello $x\nE\nls", "cat >f <<'EOF'\nit's `here`\nEOF", "x=$(cat <<-E\n\ta\n\tE\n)", "ls \\\n  -l \\\n  x # y",
 		"echo `date +%s`", "echo \"${x:-y}\" $'a\\tb'", "set -euo pipefail; set -- a b; ls", "CGO_ENABLED=0 GOOS=linux go build .",
-		"git add -A", "go build -ldflags '-s -w'", "install -m 755 a b", "tar -C a -czf b.tgz .", "find . -exec wc -l {} +",
+		"git add -A", "git -C sub status", "git add config.go commit/x", "git log -p", "git diff -C", "git clean -fdx",
+		"git rev-parse --git-dir", "git branch --remotes", "git --no-pager log -c", "go build -ldflags '-s -w'", "install -m 755 a b", "tar -C a -czf b.tgz .", "find . -exec wc -l {} +",
 	} {
 		if d := e.Decide(t.Context(), shell(t, command)); d.Effect != policy.Allow {
 			t.Errorf("%q: %+v %+v", command, d, policy.FactsOf(t.Context(), shell(t, command), nil).OpaqueReasons)

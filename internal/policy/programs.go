@@ -77,12 +77,9 @@ var wrappers = map[string]wrapper{
 // runningOptions are the first characters of arguments with which programs run others, or of sed
 // scripts that could.
 var runningOptions = map[string][]string{
+	// of the subcommands in plainGit
 	"git": {
-		"-c", "--config", "--exec", "--upload-pack", "--receive-pack", "-x", "config", "bisect",
-		"submodule", "filter-branch", "rebase", "difftool", "mergetool", "grep", "-p", "--paginate",
-		"clone", "fetch", "pull", "push", "commit", "merge", "checkout", "-C", "ext::",
-		"--git-dir", "--work-tree", "--namespace", "--ext-diff", "--textconv", "--show-signature",
-		"--edit-description", "--remote", "--template", "--attr-source", "--open-files-in-pager",
+		"--ext-diff", "--textconv", "--show-signature", "--edit-description", "--template", "--help",
 	},
 	"tar": {
 		"--ch", "--to-c", "--use", "--rsh", "--rmt", "-I", "--inf", "--new-v", "-F", "-M", "--mul",
