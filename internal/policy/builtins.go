@@ -168,10 +168,11 @@ func (a *analysis) assigned(name string, args []string) {
 	}
 }
 
-// plainOptions are the options of set that do not change how commands are read. With keyword arguments
-// are variables, and with history a word can stand for an earlier command.
+// plainOptions are the options of set that do not change how commands are read. With keyword
+// arguments are variables, and with history a word can stand for an earlier command.
 var plainOptions = wordSet(`allexport braceexpand emacs errexit errtrace functrace hashall
-	ignoreeof monitor noclobber noexec noglob nolog notify nounset physical pipefail verbose vi xtrace`)
+	ignoreeof monitor noclobber noexec noglob nolog notify nounset physical pipefail verbose vi
+	xtrace`)
 
 func (a *analysis) set(args []string) {
 	for i, arg := range args {

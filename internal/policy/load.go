@@ -201,8 +201,8 @@ func parse(name, text string) ([]rule, *FileError) {
 	return rules, nil
 }
 
-// checkAnnotations returns what is wrong with the annotations of a policy. One that is misspelt would
-// make an allow of an ask.
+// checkAnnotations returns what is wrong with the annotations of a policy. One that is misspelt
+// would make an allow of an ask.
 func checkAnnotations(p *cedar.Policy) string {
 	for _, name := range slices.Sorted(maps.Keys(p.Annotations())) {
 		switch name {

@@ -11,8 +11,8 @@ import (
 // without a decision. Such texts make the call opaque.
 
 var (
-	// joinedLine is a backslash at the end of a line within a word, as in "$\<newline>(rm x)", and in a
-	// comment, where it joins nothing.
+	// joinedLine is a backslash at the end of a line within a word, as in "$\<newline>(rm x)", and in
+	// a comment, where it joins nothing.
 	joinedLine = regexp.MustCompile(`(#[^\n]*|[^ \t\n])\\\n`)
 	// plainBackquotes contain nothing that quotes. To shells they end at the next backquote, whatever
 	// is around it.

@@ -324,8 +324,8 @@ func (a *analysis) find(args []string, depth int, more bool) {
 	}
 }
 
-// foundCommand returns the command at the beginning of the arguments of -exec. What has {} is only known
-// at run time.
+// foundCommand returns the command at the beginning of the arguments of -exec. What has {} is only
+// known at run time.
 func foundCommand(args []string) []string {
 	var command []string
 	for i, arg := range args {
