@@ -319,10 +319,14 @@ func localEnv(ctx context.Context, workspace string) map[string]string {
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("unexpected argument %q: %s takes no arguments", args[0], cmd.CommandPath())
+	if len(args) == 0 {
+		return nil
 	}
-	return nil
+	err := usagef("unexpected argument %q: %s takes no arguments", args[0], cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return err.WithHint("did you mean %s %s?", cmd.CommandPath(), strings.Join(near, ", "))
+	}
+	return err
 }
 
 // oneArg requires one argument; what names them for the error.

@@ -19,7 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/internal/devcontainer/helper"
+	"github.com/dray-dev/dray/internal/lexical"
 )
 
 // mcpClient describes the configuration file of an MCP client.
@@ -30,20 +32,53 @@ type mcpClient struct {
 	section string
 	// server returns the value of the member for a server that is started with a command.
 	server func(command []string) any
+	// next is what remains to be done.
+	next string
+	// elsewhere: the client starts its servers outside the project.
+	elsewhere bool
 }
 
 // mcpClients are the clients by the names that the command takes.
 var mcpClients = map[string]mcpClient{
-	"claude-code":    {".mcp.json", "mcpServers", commandAndArgs},
-	"claude-desktop": {"~/.config/Claude/claude_desktop_config.json", "mcpServers", commandAndArgs},
-	"codex":          {"~/.codex/config.toml", "", commandAndArgs},
-	"cursor":         {".cursor/mcp.json", "mcpServers", commandAndArgs},
-	"gemini":         {"~/.gemini/settings.json", "mcpServers", commandAndArgs},
-	"opencode":       {"opencode.json", "mcp", commandList},
-	"vscode":         {".vscode/mcp.json", "servers", typedCommand},
-	"windsurf":       {"~/.codeium/windsurf/mcp_config.json", "mcpServers", commandAndArgs},
-	"zed":            {".zed/settings.json", "context_servers", commandAndArgs},
+	"claude-code": {
+		file: ".mcp.json", section: "mcpServers", server: commandAndArgs,
+		next: "start claude in the project, and allow the server when it asks",
+	},
+	"claude-desktop": {
+		file: "~/.config/Claude/claude_desktop_config.json", section: "mcpServers",
+		server: commandAndArgs, next: "restart the program", elsewhere: true,
+	},
+	"codex": {
+		file: "~/.codex/config.toml", server: commandAndArgs, next: "start codex in the project",
+	},
+	"cursor": {
+		file: ".cursor/mcp.json", section: "mcpServers", server: commandAndArgs,
+		next: "enable the server in the settings, under MCP",
+	},
+	"gemini": {
+		file: "~/.gemini/settings.json", section: "mcpServers", server: commandAndArgs,
+		next: "start gemini in the project",
+	},
+	"opencode": {
+		file: "opencode.json", section: "mcp", server: commandList,
+		next: "start opencode in the project",
+	},
+	"vscode": {
+		file: ".vscode/mcp.json", section: "servers", server: typedCommand,
+		next: "start the server from the file, or with the command \"MCP: List Servers\"",
+	},
+	"windsurf": {
+		file: "~/.codeium/windsurf/mcp_config.json", section: "mcpServers", server: commandAndArgs,
+		next: "refresh the servers in the settings", elsewhere: true,
+	},
+	"zed": {
+		file: ".zed/settings.json", section: "context_servers", server: commandAndArgs,
+		next: "restart zed",
+	},
 }
+
+// inHome reports whether the file is the user's, and not a project's that others may share.
+func (c mcpClient) inHome() bool { return strings.HasPrefix(c.file, "~/") }
 
 type mcpServer struct {
 	Type    string   `json:"type,omitzero"`
@@ -71,82 +106,145 @@ type mcpInstall struct {
 
 func newMCPInstall(a *app) *cobra.Command {
 	var f mcpInstall
-	names := strings.Join(slices.Sorted(maps.Keys(mcpClients)), ", ")
+	names := slices.Sorted(maps.Keys(mcpClients))
 	cmd := &cobra.Command{
 		Use:   "install CLIENT",
 		Short: "Print or write the configuration of an MCP client",
 		Long: `install prints what an MCP client needs in its configuration to use dray, and the file
 that it belongs in. With --write it writes the file: it adds the server "dray", or
-replaces it, and changes nothing else. A file with comments is not written.
+changes its command, and leaves everything else as it is, comments too.
 
-Clients: ` + names + `
+The state directory and the configuration file of this shell (--state, DRAY_STATE,
+--config, DRAY_CONFIG) become flags of the command, since clients start their servers
+with few variables. For claude-desktop and windsurf, which start them outside the
+project, the workspace becomes one too.
+
+Clients: ` + strings.Join(names, ", ") + `
 
 ` + exitHelpOthers,
-		Example: "  dray mcp install claude-code\n  dray mcp install cursor --write",
-		Args:    oneArg("one client", "for example: dray mcp install claude-code"),
+		Example:   "  dray mcp install claude-code\n  dray mcp install cursor --write",
+		Args:      oneArg("one client", "for example: dray mcp install claude-code"),
+		ValidArgs: names,
 	}
 	addWorkspaceFlag(cmd, &f.workspace)
 	cmd.Flags().BoolVar(&f.write, "write", false, "write the client's configuration file")
-	cmd.RunE = a.run(func(_ context.Context, args []string) error {
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		one, ok := mcpClients[args[0]]
 		if !ok {
-			return usagef("unknown client %q: the clients are %s", args[0], names)
+			return unknownMCPClient(args[0], names)
 		}
-		return a.installMCP(one, f)
+		return a.installMCP(ctx, one, f)
 	})
 	return cmd
 }
 
-func (a *app) installMCP(one mcpClient, f mcpInstall) error {
+func unknownMCPClient(name string, known []string) error {
+	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool {
+		return name == "" || !strings.HasPrefix(k, name)
+	})
+	if len(near) == 0 {
+		if one := lexical.Closest(name, known); one != "" {
+			near = []string{one}
+		}
+	}
+	if len(near) > 0 {
+		return usagef("unknown client %q", name).WithHint("did you mean %s?", strings.Join(near, " or "))
+	}
+	return usagef("unknown client %q", name).WithHint("use one of %s; others read the same in a file "+
+		"of their own", strings.Join(known, ", "))
+}
+
+func (a *app) installMCP(ctx context.Context, one mcpClient, f mcpInstall) error {
 	current, err := currentDir()
 	if err != nil {
 		return err
 	}
-	argv, err := a.bridgeCommand(current, f.workspace)
+	project, err := f.project(ctx, current, one.elsewhere)
 	if err != nil {
 		return err
 	}
-	file, err := one.path(cmp.Or(f.workspace, current))
+	argv, err := a.bridgeCommand(one, project)
 	if err != nil {
 		return err
+	}
+	file, err := one.path(cmp.Or(project, current))
+	if err != nil {
+		return err
+	}
+	if f.write {
+		return a.writeMCP(one, file, argv)
 	}
 	text, err := one.snippet(argv)
 	if err != nil {
 		return err
 	}
-	if !f.write {
-		_, err = fmt.Fprintf(a.out, "%s\n", text)
-		fmt.Fprintf(a.err, "dray: add this to %s\n", escapeLine(file))
-		return outputError(err)
+	_, err = fmt.Fprintf(a.out, "%s\n", text)
+	fmt.Fprintf(a.err, "dray: add this to %s; then %s\n", escapeLine(file), one.next)
+	return outputError(err)
+}
+
+// project returns the workspace of the flag. Without one it is, if required, the workspace of the
+// current directory or that directory, and else empty: calls run where the client starts dray.
+func (f mcpInstall) project(ctx context.Context, current string, required bool) (string, error) {
+	if f.workspace == "" {
+		if required {
+			return cmp.Or(nearestWorkspace(ctx, current), current), nil
+		}
+		return "", nil
 	}
+	dir := absolute(current, f.workspace)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return "", dray.Errorf(dray.CodeWorkspaceNotFound,
+			"workspace folder %s does not exist or is not a directory", dir).
+			WithHint("check the spelling of --workspace")
+	}
+	return dir, nil
+}
+
+// writeMCP writes the file of a client.
+func (a *app) writeMCP(one mcpClient, file string, argv []string) error {
 	if one.section == "" {
 		return dray.Errorf(dray.CodeUnsupported, "%s is not JSON, and is not written", file).
 			WithHint("run it without --write, and add the text to the file")
 	}
-	if err := one.writeTo(file, argv); err != nil {
+	changed, err := one.writeTo(file, argv)
+	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "%s has the server dray; restart the client\n", escapeLine(file))
+	did := "has the server dray now"
+	if !changed {
+		did = "has the server dray already"
+	}
+	_, err = fmt.Fprintf(a.out, "%s %s; %s\n", escapeLine(file), did, one.next)
 	return outputError(err)
 }
 
-// bridgeCommand returns the command line of the bridge: this program, by its name if that is found
-// in PATH.
-func (a *app) bridgeCommand(current, workspace string) ([]string, error) {
+// bridgeCommand returns the command line of the bridge: this program, in the file of a project by
+// its name if that is found in PATH. The PATH of a desktop program is not that of a shell.
+func (a *app) bridgeCommand(one mcpClient, workspace string) ([]string, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	if found, err := exec.LookPath("dray"); err == nil && sameFile(found, program) {
-		program = "dray"
+		if program = found; !one.inHome() {
+			program = "dray"
+		}
+	}
+	cfg, err := a.load()
+	if err != nil {
+		return nil, err
 	}
 	argv := []string{program, "mcp"}
-	for _, flag := range []struct{ name, value string }{
-		{"--workspace", workspace}, {"--state", a.state}, {"--config", a.config},
-	} {
-		if flag.value != "" {
-			argv = append(argv, flag.name, absolute(current, flag.value))
-		}
+	if workspace != "" {
+		argv = append(argv, "--workspace", workspace)
+	}
+	if cfg.Origin("state") != (config.Origin{}) {
+		argv = append(argv, "--state", string(cfg.State))
+	}
+	moved := cmp.Or(a.config, os.Getenv("DRAY_CONFIG"), os.Getenv("XDG_CONFIG_HOME")) != ""
+	if cfg.File != "" && moved {
+		argv = append(argv, "--config", cfg.File)
 	}
 	return argv, nil
 }
@@ -162,8 +260,7 @@ func sameFile(a, b string) bool {
 
 // path returns the configuration file of the client, for a project in dir.
 func (c mcpClient) path(dir string) (string, error) {
-	rest, inHome := strings.CutPrefix(c.file, "~/")
-	if !inHome {
+	if !c.inHome() {
 		return filepath.Join(dir, c.file), nil
 	}
 	home, err := os.UserHomeDir()
@@ -171,7 +268,7 @@ func (c mcpClient) path(dir string) (string, error) {
 		return "", dray.Errorf(dray.CodeNotFound, "find the home directory: %w", err).
 			WithHint("set HOME")
 	}
-	return filepath.Join(home, rest), nil
+	return filepath.Join(home, strings.TrimPrefix(c.file, "~/")), nil
 }
 
 // snippet returns the text of a file with the server alone.
@@ -185,35 +282,63 @@ func (c mcpClient) snippet(argv []string) (string, error) {
 	return string(text), err
 }
 
-// writeTo adds the server to a file, or replaces it there. It creates a file that does not exist.
-func (c mcpClient) writeTo(file string, argv []string) error {
+// writeTo adds the server to a file, which it makes if there is none, and reports whether that has
+// changed it.
+func (c mcpClient) writeTo(file string, argv []string) (changed bool, err error) {
 	old, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		old, err = []byte("{}"), os.MkdirAll(filepath.Dir(file), 0o700)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, dray.Errorf(dray.CodePathInvalid, "read the client's configuration: %w", err).
+			WithHint("run it without --write, and add the text to the client's configuration")
 	}
+	text, err := c.withServer(old, argv)
 	if err != nil {
-		return fmt.Errorf("read the client's configuration: %w", err)
+		at, _ := errors.AsType[*jsonEditError](err)
+		if at == nil {
+			return false, err
+		}
+		return false, dray.Errorf(dray.CodeInvalidRequest, "%s:%v", file, at).
+			WithHint("correct the file, and repeat the command; without --write it prints what to add")
+	}
+	if bytes.Equal(old, text) {
+		return false, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return false, fmt.Errorf("create the directory of the client's configuration: %w", err)
+	}
+	return true, replaceFile(file, text)
+}
+
+// withServer returns the text of a file with the server. Of a server that is there already the
+// members stay that this program does not set, such as its environment.
+func (c mcpClient) withServer(text []byte, argv []string) ([]byte, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		text = []byte("{}\n")
 	}
 	server, err := json.Marshal(c.server(argv))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	servers, err := member(old, c.section)
-	if err == nil {
-		servers, err = withMember(servers, "dray", server)
+	path := []string{c.section, "dray"}
+	if _, found, err := jsonMember(text, append(path, "command")...); err != nil || !found {
+		if err != nil {
+			return nil, err
+		}
+		return setJSONMember(text, server, path...)
 	}
-	var text jsontext.Value
-	if err == nil {
-		text, err = withMember(old, c.section, servers)
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(server, &members); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = text.Indent(jsontext.WithIndent("  "))
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		old, found, err := jsonMember(text, append(path, name)...)
+		if err == nil && (!found || !sameJSON(old, members[name])) {
+			text, err = setJSONMember(text, members[name], append(path, name)...)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return dray.Errorf(dray.CodeInvalidRequest, "%s is not a JSON object without comments: %w", file,
-			err).WithHint("run it without --write, and add the text to the file")
-	}
-	return replaceFile(file, append(text, '\n'))
+	return text, nil
 }
 
 // replaceFile writes a file as a whole. A symlink stays, and an existing file keeps its mode.
@@ -233,53 +358,4 @@ func replaceFile(file string, data []byte) error {
 		return fmt.Errorf("write the client's configuration: %w", err)
 	}
 	return nil
-}
-
-// member returns a member of an object, which must be an object too; {} if there is none.
-func member(object jsontext.Value, name string) (jsontext.Value, error) {
-	members := map[string]jsontext.Value{}
-	if err := json.Unmarshal(object, &members); err != nil {
-		return nil, err
-	}
-	if value, ok := members[name]; ok {
-		return value, nil
-	}
-	return jsontext.Value("{}"), nil
-}
-
-// withMember returns an object with a member replaced, or added at its end. The other members keep
-// their order.
-func withMember(object jsontext.Value, name string, value jsontext.Value) (jsontext.Value, error) {
-	in := jsontext.NewDecoder(bytes.NewReader(object))
-	var b bytes.Buffer
-	out := jsontext.NewEncoder(&b)
-	if token, err := in.ReadToken(); err != nil || token.Kind() != '{' {
-		return nil, cmp.Or(err, errors.New("it is not an object"))
-	}
-	if err := out.WriteToken(jsontext.BeginObject); err != nil {
-		return nil, err
-	}
-	for in.PeekKind() == '"' {
-		key, err := in.ReadToken()
-		if err != nil {
-			return nil, err
-		}
-		text := key.String()
-		old, err := in.ReadValue()
-		if err != nil {
-			return nil, err
-		}
-		if text == name {
-			continue
-		}
-		if err := errors.Join(out.WriteToken(jsontext.String(text)), out.WriteValue(old)); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := in.ReadToken(); err != nil {
-		return nil, err
-	}
-	err := errors.Join(out.WriteToken(jsontext.String(name)), out.WriteValue(value),
-		out.WriteToken(jsontext.EndObject))
-	return bytes.TrimSpace(b.Bytes()), err
 }
