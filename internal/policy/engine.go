@@ -174,7 +174,9 @@ func (e *Engine) DecideList(principal string, tool *dray.Tool) Decision {
 // atLeastApproval returns d with Ask in place of Allow if the tool requires an approval (RT-05).
 func atLeastApproval(tool *dray.Tool, d Decision) Decision {
 	if tool.Capabilities.HumanApprovalRequired && d.Effect != Deny {
-		d.Effect = Ask
+		if d.Effect == Allow {
+			d = Decision{Effect: Ask} // what allows it is no reason to ask
+		}
 		d.Reasons = append(d.Reasons, "tool "+tool.Name+" requires that a human approves each call")
 	}
 	return d

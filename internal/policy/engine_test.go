@@ -104,6 +104,19 @@ func TestDefault(t *testing.T) {
 	}
 }
 
+// What allows a call is no reason to ask about it (RT-05).
+func TestReasonsOfApproval(t *testing.T) {
+	e := newEngine(t, `permit (principal, action, resource);`)
+	tool := &dray.Tool{Name: "deploy", Capabilities: dray.ToolCapabilities{HumanApprovalRequired: true}}
+	d := e.Decide(t.Context(), dray.Call{Tool: tool, Invocation: dray.Invocation{Tool: "deploy"}})
+	want := "tool deploy requires that a human approves each call"
+	if d.Effect != policy.Ask || len(d.Policies) != 0 || len(d.Reasons) != 1 || d.Reasons[0] != want {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A file with a mistake is refused, also one with a misspelled annotation: @aks would allow what
+// @ask asks about (SE-04).
 func TestFilesRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"permit (principal, action, resource":                                                    "not valid Cedar",
@@ -114,6 +127,7 @@ func TestFilesRefused(t *testing.T) {
 		`@ask("x") forbid (principal, action, resource);`:                                               "a forbid with @ask",
 		`@aks("x") permit (principal, action, resource);`:                                               "the annotation @aks",
 		`@reason("x") permit (principal, action, resource);`:                                            "a permit with @reason",
+		"permit (principal, action, resource\n, };":                                                     "a.cedar:2: is not valid Cedar: column 4: ",
 	} {
 		file := filepath.Join(t.TempDir(), "a.cedar")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -123,8 +137,10 @@ func TestFilesRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := policy.New(policy.Options{Files: []string{"/nonexistent"}}); err == nil {
-		t.Error("a missing file is accepted")
+	for _, name := range []string{"/nonexistent", "~/a.cedar"} {
+		if _, err := policy.New(policy.Options{Files: []string{name}}); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -110,6 +111,11 @@ func read(name string) (string, *FileError) {
 	if name == Default {
 		return DefaultText(), nil
 	}
+	if !filepath.IsAbs(name) {
+		return "", &FileError{
+			Problem: "is not an absolute path", Hint: "write an absolute path: ~ and variables have no meaning",
+		}
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return "", &FileError{
@@ -146,6 +152,9 @@ func plain(err error) string {
 	return err.Error()
 }
 
+// parserPrefix is what the parser writes in front of a problem.
+var parserPrefix = regexp.MustCompile(`^parser error: parse error at <input>:\d+:(\d+) `)
+
 var parsePosition = regexp.MustCompile(`<input>:(\d+):|line:? ?(\d+)|:(\d+):\d+`)
 
 // parse parses the policies of a file and checks them against the schema.
@@ -153,8 +162,9 @@ func parse(name, text string) ([]rule, *FileError) {
 	list, err := cedar.NewPolicyListFromBytes(name, []byte(text))
 	if err != nil {
 		return nil, &FileError{
-			Line: lineOf(err.Error()), Problem: "is not valid Cedar: " + err.Error(),
-			Hint: "correct the policy; dray's schema is in docs/reference/policy.md",
+			Line:    lineOf(err.Error()),
+			Problem: "is not valid Cedar: " + parserPrefix.ReplaceAllString(err.Error(), "column $1: "),
+			Hint:    "correct the policy",
 		}
 	}
 	check := validator()
@@ -171,8 +181,8 @@ func parse(name, text string) ([]rule, *FileError) {
 		if err := check.Policy("", (*ast.Policy)(p.AST())); err != nil {
 			bad.Problem = "policy " + id + " does not fit the schema: " +
 				strings.ReplaceAll(err.Error(), "\n", "; ")
-			bad.Hint = `use the facts of docs/reference/policy.md; a policy that uses context needs ` +
-				`action == Action::"call"`
+			bad.Hint = "use the facts that `dray policy show schema` prints; a policy that uses context " +
+				`needs action == Action::"call"`
 			return nil, bad
 		}
 		if problem := checkAnnotations(p); problem != "" {

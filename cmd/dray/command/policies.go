@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
@@ -35,7 +36,10 @@ func newPolicies(cfg *config.Config, mounts policy.MountsFunc) (*policy.Engine, 
 		}
 		if file, ok := errors.AsType[*policy.FileError](err); ok {
 			d.Key = fmt.Sprintf("policy.files[%d]", file.Index)
-			d.Value, d.Suggestion = strconv.Quote(file.File), file.Hint
+			d.Value, d.Problem, d.Suggestion = strconv.Quote(file.File), file.Problem, file.Hint
+			if file.Line > 0 {
+				d.Value = fmt.Sprintf("%s:%d:", strings.Trim(d.Value, `"`), file.Line)
+			}
 		}
 		invalid.Diagnostics = append(invalid.Diagnostics, d)
 	}

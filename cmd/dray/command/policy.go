@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -299,10 +301,26 @@ func readPolicyCases(name string) ([]policyCase, error) {
 		c.resolve(filepath.Dir(name))
 	}
 	if err != nil {
-		return nil, usagef("%s has no valid cases: %v", name, err).
-			WithHint("dray policy test --help shows one")
+		return nil, invalidCases(name, err)
 	}
 	return cases, nil
+}
+
+// invalidCases returns the error for a file of cases.
+func invalidCases(name string, err error) error {
+	if known, ok := errors.AsType[*dray.Error](err); ok && len(known.Details) > 0 {
+		first := known.Details[0] // the message speaks of the body of a request
+		index, member, _ := strings.Cut(strings.TrimPrefix(first.Pointer, "/"), "/")
+		if i, err := strconv.Atoi(index); err == nil {
+			return usagef("%s: case %d: %s: %s", name, i+1, member, first.Message).
+				WithHint("dray policy test --help shows a case")
+		}
+	}
+	if errors.As(err, new(*fs.PathError)) {
+		return usagef("%v", err).WithHint("check the spelling of the file")
+	}
+	return usagef("%s has no valid cases: %v", name, err).
+		WithHint("dray policy test --help shows a case")
 }
 
 // resolve resolves the paths of a call against the directory of its file.
