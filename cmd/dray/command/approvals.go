@@ -23,8 +23,10 @@ its tool, input, environment, working directory, variables and stdin. An approva
 one call run, and expires after policy.approval_lifetime.`,
 	}
 	cmd.AddCommand(newApprovalsList(a), newApprovalsShow(a),
-		newDecision(a, "approve", "Let the call of an approval run, once"),
-		newDecision(a, "deny", "Refuse the call of an approval"))
+		newDecision(a, "approve", "Let the call of an approval run, once",
+			"  dray approvals show 01a2082c\n  dray approvals approve 01a2082c"),
+		newDecision(a, "deny", "Refuse the call of an approval",
+			"  dray approvals deny 01a2082c --reason \"not on a Friday\""))
 	return group(cmd)
 }
 
@@ -56,7 +58,7 @@ func (a *app) printApprovals(page client.Page[client.Approval]) error {
 		if err != nil {
 			return err
 		}
-		t.add(p.ID, p.State, expiry(p), p.Principal, r.Place(), oneLine(r))
+		t.add(a.idCell(p.ID), p.State, expiry(p), p.Principal, r.Place(), oneLine(r))
 	}
 	return t.write(a.out)
 }
@@ -156,10 +158,10 @@ func (a *app) printApproval(p client.Approval) error {
 	return outputError(err)
 }
 
-func newDecision(a *app, decision, short string) *cobra.Command {
+func newDecision(a *app, decision, short, example string) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: decision + " ID", Short: short,
+		Use: decision + " ID", Short: short, Example: example,
 		Args: oneArg("one id, or its beginning", "dray approvals ls lists the ids"),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`text` for the caller and the audit log")
@@ -174,7 +176,7 @@ func newDecision(a *app, decision, short string) *cobra.Command {
 			return printReply(a, reply, err, func(p client.Approval) error {
 				next := ""
 				if p.State == "approved" {
-					next = "; the same call runs when it is repeated, until " +
+					next = "; the call runs now if it waits, else once when it is repeated, until " +
 						p.ExpiresAt.Local().Format(time.TimeOnly)
 				}
 				_, err := fmt.Fprintf(a.out, "%s is %s%s\n", p.ID, escapeLine(p.State), next)
@@ -191,7 +193,7 @@ func pendingApprovals(ctx context.Context, c *client.Client) ([]string, error) {
 	var ids []string
 	for _, p := range reply.Value.Items {
 		if r, err := requestOf(p); err == nil {
-			ids = append(ids, p.ID+"\t"+oneLine(r))
+			ids = append(ids, p.ID+"\t"+escapeLine(oneLine(r)))
 		}
 	}
 	return ids, err

@@ -37,10 +37,11 @@ all events, others those of their calls and of what they did.`,
 }
 
 func (a *app) addEvent(t *table, e client.AuditEvent) {
-	var by struct{ Principal string }
-	_ = json.Unmarshal(e.Body, &by) // a body without one has none
-	t.add(a.timeCell(e.At), strconv.FormatInt(e.Seq, 10), e.Kind, cmp.Or(by.Principal, "-"),
-		cmp.Or(a.idCell(e.Invocation), "-"), eventSummary(e))
+	var about struct{ Principal, Invocation string }
+	_ = json.Unmarshal(e.Body, &about) // a body without one has none
+	call := cmp.Or(e.Invocation, about.Invocation)
+	t.add(a.timeCell(e.At), strconv.FormatInt(e.Seq, 10), e.Kind, cmp.Or(about.Principal, "-"),
+		cmp.Or(a.idCell(call), "-"), eventSummary(e))
 }
 
 // eventSummary returns an event in one line, of a call that began with its command; the JSON of its

@@ -222,7 +222,7 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 	inv, route := redactor.Invocation(c.Invocation), redactor.Route(c.Route)
 	shown := Request{
 		Tool: inv.Tool, Input: jsontext.Value(inv.Input), InputBytes: len(inv.Input),
-		Workspace: inv.Workspace,
+		Workspace: cmp.Or(inv.Workspace, route.Workspace),
 		Container: route.Container, Environment: route.Environment, Rule: route.Rule, Cwd: inv.Cwd,
 		Env: inv.Env, Timeout: inv.Timeout.Seconds(), Leftovers: inv.Leftovers, Sync: inv.Sync,
 		Reasons: d.Reasons, Policies: d.Policies, Session: session,

@@ -349,8 +349,7 @@ func (g *Gate) Decide(ctx context.Context, viewer, id string, v Verdict) (audit.
 		return a, err
 	}
 	if a.State != audit.ApprovalPending {
-		return a, dray.Errorf(dray.CodeConflict, "approval %s is %s already", id, a.State).
-			WithHint("see dray approvals show %s", id)
+		return a, decidedError(a)
 	}
 	step := audit.ApprovalChanged{
 		Principal: v.Principal, Approval: id, State: audit.ApprovalDenied, Owner: a.Principal,
@@ -369,6 +368,16 @@ func (g *Gate) Decide(ctx context.Context, viewer, id string, v Verdict) (audit.
 	a.State, a.DecidedBy, a.Reason = step.State, v.Principal, v.Reason
 	a.DecidedAt = &now
 	return a, nil
+}
+
+// decidedError returns the error of a decision about an approval that does not wait for one.
+func decidedError(a audit.Approval) error {
+	if a.State == audit.ApprovalExpired {
+		return dray.Errorf(dray.CodeConflict, "approval %s has expired", a.ID).
+			WithHint("let the caller repeat the call: it asks again")
+	}
+	return dray.Errorf(dray.CodeConflict, "approval %s is %s already", a.ID, a.State).
+		WithHint("dray approvals show %s shows who decided", a.ID)
 }
 
 // requiredError returns the error of a call that needs an approval and does not wait for it.

@@ -43,6 +43,7 @@ type opened struct {
 	store      *audit.Store
 	now        time.Time
 	definition string // of the tool
+	route      dray.Route
 }
 
 func open(dir string) (*opened, error) {
@@ -50,7 +51,7 @@ func open(dir string) (*opened, error) {
 		Path: filepath.Join(dir, "audit.db"), CapturesDir: filepath.Join(dir, "captures"),
 		Log: zap.NewNop(),
 	})
-	o := &opened{store: store, now: time.Now()}
+	o := &opened{store: store, now: time.Now(), route: dray.Route{Environment: dray.KindHost}}
 	o.gate = approval.New(approval.Config{
 		Log: store, Key: make([]byte, 32), Principal: "uid:1", Now: func() time.Time { return o.now },
 		Lifetime: func() time.Duration { return time.Hour },
@@ -70,7 +71,7 @@ func (o *opened) run(act func()) error {
 			ID: uuid.Must(uuid.NewV7()).String(), Tool: "deploy", Input: json.RawMessage(`{}`),
 			Principal: "uid:1",
 		},
-		Tool: &dray.Tool{Name: "deploy", Definition: o.definition}, Route: dray.Route{Environment: dray.KindHost},
+		Tool: &dray.Tool{Name: "deploy", Definition: o.definition}, Route: o.route,
 	}, dray.Discard)
 	if err == nil && res.Error != nil {
 		return res.Error
@@ -162,6 +163,35 @@ func TestApprovedCallExpires(t *testing.T) {
 	if got, err := o.gate.Get(t.Context(), "", first.ID); err != nil ||
 		got.State != audit.ApprovalExpired || o.newest(t).ID == first.ID {
 		t.Errorf("the first approval is %s, %v", got.State, err)
+	}
+}
+
+// A call that names no workspace, as those of MCP clients, shows the one that it is routed to
+// (SE-04).
+func TestApprovalShowsRoutedWorkspace(t *testing.T) {
+	o := mustOpen(t, t.TempDir())
+	o.route = dray.Route{Environment: dray.KindContainer, Workspace: "/home/me/app"}
+	_ = o.run(func() {})
+	var r approval.Request
+	if err := json.Unmarshal(o.newest(t).Request, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Place() != "container of /home/me/app" {
+		t.Errorf("the call runs in %q", r.Place())
+	}
+}
+
+// A decision that comes too late says what to do (SE-04).
+func TestDecisionAboutExpiredApproval(t *testing.T) {
+	o := mustOpen(t, t.TempDir())
+	_ = o.run(func() {})
+	first := o.newest(t)
+	o.now = first.ExpiresAt
+	_, err := o.gate.Decide(t.Context(), "", first.ID,
+		approval.Verdict{Approve: true, Principal: "uid:1", Via: "http"})
+	if e := dray.AsError(err); e.Code != dray.CodeConflict ||
+		e.Hint != "let the caller repeat the call: it asks again" {
+		t.Errorf("%v, hint %q", err, e.Hint)
 	}
 }
 
