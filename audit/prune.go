@@ -280,7 +280,7 @@ func notFoundError(ctx context.Context, db querier, id string) error {
 			WithHint("audit.keep says how long calls are retained; a backup may have this one")
 	}
 	return dray.Errorf(dray.CodeNotFound, "no such invocation: %q", id).
-		WithHint("GET /v1/invocations lists your invocations")
+		WithHint("use a whole id of yours: dray audit list and GET /v1/invocations list them")
 }
 
 // idTime returns the time in an id, a UUID of version 7, in nanoseconds since 1970 UTC.

@@ -191,7 +191,7 @@ func notFound(format string, args ...any) *dray.Error {
 
 func noSuchInvocation(id string) *dray.Error {
 	return notFound("no such invocation: %s", validate.Quote(id)).
-		WithHint("GET /v1/invocations lists your invocations")
+		WithHint("use a whole id of yours: dray audit list and GET /v1/invocations list them")
 }
 
 func invalid(pointer, format string, args ...any) *dray.Error {

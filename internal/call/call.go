@@ -275,5 +275,5 @@ func (c *Call) HasTerminal() bool { return c.terminal }
 // ErrCallEnded returns the error of a change to a call that has ended.
 func ErrCallEnded() error {
 	return dray.Errorf(dray.CodeConflict, "the call has already ended").
-		WithHint("see GET /v1/invocations/ID for its result")
+		WithHint("dray audit show ID and GET /v1/invocations/ID have its result")
 }

@@ -252,9 +252,12 @@ func (s *Server) running(ctx context.Context, req *sdk.CallToolRequest, c *call.
 
 // failure returns the result of a request that became no call.
 func failure(err error) *sdk.CallToolResult {
-	e := dray.AsError(err)
+	e := modelHint(dray.AsError(err))
 	lines := []string{fmt.Sprintf("%s: %s", e.Code, e.Message)}
 	for _, d := range e.Details {
+		if strings.Contains(e.Message, d.Pointer+": "+d.Message) {
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("- %s: %s", d.Pointer, d.Message))
 	}
 	if e.Hint != "" {
@@ -263,5 +266,22 @@ func failure(err error) *sdk.CallToolResult {
 	return &sdk.CallToolResult{
 		Content: []sdk.Content{&sdk.TextContent{Text: strings.Join(lines, "\n")}}, IsError: true,
 		StructuredContent: map[string]any{"status": "rejected", "error": e},
+	}
+}
+
+// modelHint replaces a hint for users of the HTTP interface, which a model cannot reach.
+func modelHint(e *dray.Error) *dray.Error {
+	if !strings.Contains(e.Hint, "GET /v1/") {
+		return e
+	}
+	switch e.Code {
+	case dray.CodeNotFound:
+		return e.WithHint("use the whole id from the result of a call; list_calls has those that run")
+	case dray.CodeInvalidInput:
+		return e.WithHint("see the input schema of the tool")
+	case dray.CodeConflict:
+		return e.WithHint("read_output has its result and its output")
+	default:
+		return e
 	}
 }
