@@ -157,7 +157,7 @@ func (a *app) finish(result callResult) error {
 
 // printEndReason reports what the tool's own output and exit code do not show.
 func (a *app) printEndReason(rec dray.Record) {
-	a.warn(rec.Metadata.Warnings)
+	a.warnOfCall(rec)
 	switch {
 	case rec.Error != nil && rec.Error.Code != "":
 		a.printError(rec.Error)
@@ -182,6 +182,16 @@ func endError(rec dray.Record, message string) *dray.Error {
 	return &dray.Error{Message: message}
 }
 
+// warnOfCall prints the warnings about a call. That the state of a session was lost is printed
+// wherever stderr goes: the next command would run in another directory than its caller believes
+// (SS-01).
+func (a *app) warnOfCall(rec dray.Record) {
+	if s := rec.Metadata.Session; s != nil && s.Lost != "" && !isTerminal(a.err) {
+		fmt.Fprintln(a.err, "dray: warning: "+escapeLine("session "+s.Name+": "+s.Lost))
+	}
+	a.warn(rec.Metadata.Warnings)
+}
+
 // warn prints warnings if stderr is a terminal. Elsewhere stderr carries the tool's bytes only; the
 // warnings are in the record.
 func (a *app) warn(warnings []string) {
@@ -204,7 +214,8 @@ func newCall(a *app) *cobra.Command {
 		Short: "Call a tool and print its result",
 		Long: `call passes a JSON object to a tool. It prints the tool's structured output as JSON,
 or its stdout if it has no structured output. It streams stderr, and stdout of exec
-and shell.
+and shell. With --session these two run as commands of that session's shell, as with
+dray exec --session; for other tools it is only recorded.
 
 ` + exitHelp,
 		Example: "  dray call read_file --input '{\"path\": \"README.md\"}'\n" +
@@ -223,6 +234,7 @@ and shell.
 		if err != nil {
 			return err
 		}
+		value = inShellSession(args[0], value, flags.session)
 		//nolint:contextcheck // it uses the context of cmd
 		call, err := flags.call(cmd, args[0], value)
 		if err != nil {
@@ -231,6 +243,26 @@ and shell.
 		return a.withClient(func(c *client.Client) error { return a.runCall(ctx, c, call) })
 	})
 	return cmd
+}
+
+// inShellSession adds the session of the flag to the input of exec and shell, as dray exec does,
+// unless the input names one itself.
+func inShellSession(tool string, input jsontext.Value, session string) jsontext.Value {
+	if session == "" || tool != "exec" && tool != "shell" {
+		return input
+	}
+	name, err := json.Marshal(session)
+	if err != nil {
+		return input // the flags are checked later
+	}
+	if _, found, err := jsonMember(input, "session"); err != nil || found {
+		return input // the daemon says what is wrong with it
+	}
+	with, err := setJSONMember(input, name, "session")
+	if err != nil {
+		return input
+	}
+	return with
 }
 
 func (a *app) runCall(ctx context.Context, c *client.Client, call client.Call) error {

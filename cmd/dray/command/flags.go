@@ -78,7 +78,8 @@ func (f *callFlags) addPlace(cmd *cobra.Command) {
 func (f *callFlags) add(cmd *cobra.Command) {
 	f.addWithoutSession(cmd)
 	cmd.Flags().StringVar(&f.session, "session", "",
-		"`id` of the session (default: $DRAY_SESSION_ID)")
+		"`id` of the session, in whose shell exec and shell run (default: $DRAY_SESSION_ID, which is "+
+			"only recorded)")
 }
 
 // addWithoutSession adds the flags of a command whose --session has another meaning.
