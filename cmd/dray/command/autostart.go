@@ -3,7 +3,6 @@ package command
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -431,16 +430,16 @@ func (a *app) warnConfig() {
 	if given == "" && !isTerminal(a.err) {
 		return
 	}
-	apply := "run `dray reload` to apply them"
+	apply := "run `dray reload` to apply changes of the file"
 	if given != "" {
-		apply = "run `dray stop`, and the next command starts one with this configuration"
+		given = ", which has " + given // the difference may be in them, in the file, or in both
+		apply += ", or else `dray stop`, and the next command starts one with this configuration"
 	}
-	fmt.Fprintf(a.err, "dray: warning: %s no effect on the daemon that runs, which keeps its "+
-		"configuration; %s\n", cmp.Or(given, "changes of the configuration have"), apply)
+	fmt.Fprintf(a.err, "dray: warning: the daemon that runs has another configuration than this "+
+		"command%s; %s\n", given, apply)
 }
 
-// configSources names the flag and the variables that configure this command, with a verb, or
-// returns "".
+// configSources names the flag and the variables that configure this command, or returns "".
 func configSources(flag string, environ []string) string {
 	var names []string
 	if flag != "" {
@@ -452,14 +451,7 @@ func configSources(flag string, environ []string) string {
 			names = append(names, name)
 		}
 	}
-	switch len(names) {
-	case 0:
-		return ""
-	case 1:
-		return names[0] + " has"
-	default:
-		return strings.Join(names, ", ") + " have"
-	}
+	return strings.Join(names, ", ")
 }
 
 // load reads the configuration like the daemon does. A command uses only the socket from it, but it

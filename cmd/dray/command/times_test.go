@@ -88,13 +88,13 @@ func TestInterruptedCallIsShown(t *testing.T) {
 	}
 }
 
-// The warning names what has no effect.
+// The warning names what this command has.
 func TestConfigSources(t *testing.T) {
 	for want, given := range map[string][]string{
-		"": {"", "PATH=/bin", "DRAY_STATE=/s", "DRAY_LIMITS_GRACE="}, "--config has": {"a.yaml"},
-		"DRAY_CONFIG has":                  {"", "DRAY_CONFIG=b.yaml"},
-		"DOCKER_HOST has":                  {"", "DOCKER_HOST=tcp://b", "DOCKER_CONTEXT="},
-		"--config, DRAY_LIMITS_GRACE have": {"a.yaml", "DRAY_LIMITS_GRACE=1s"},
+		"": {"", "PATH=/bin", "DRAY_STATE=/s", "DRAY_LIMITS_GRACE="}, "--config": {"a.yaml"},
+		"DRAY_CONFIG":                 {"", "DRAY_CONFIG=b.yaml"},
+		"DOCKER_HOST":                 {"", "DOCKER_HOST=tcp://b", "DOCKER_CONTEXT="},
+		"--config, DRAY_LIMITS_GRACE": {"a.yaml", "DRAY_LIMITS_GRACE=1s"},
 	} {
 		if got := configSources(given[0], given[1:]); got != want {
 			t.Errorf("%v: %q, want %q", given, got, want)
