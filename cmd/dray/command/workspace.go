@@ -180,14 +180,14 @@ func (a *app) trust(ctx context.Context, c *client.Client, id string, flags trus
 	}
 	review, err := c.ReviewTrust(ctx, id)
 	if flags.show {
-		return printReply(a, review, err, func(client.TrustReview) error { return a.printReview(review) })
+		return printReply(a, review, err, func(client.TrustReview) error { return a.printReview(review, false) })
 	}
 	if err != nil {
 		return err
 	}
 	reply, err := c.Trust(ctx, id, cmp.Or(flags.hash, review.Value.Hash))
 	return printReply(a, reply, err, func(w client.Workspace) error {
-		if err := a.printReview(review); err != nil {
+		if err := a.printReview(review, true); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(a.out, "%s is trusted\n", escapeLine(w.Folder))
@@ -195,12 +195,14 @@ func (a *app) trust(ctx context.Context, c *client.Client, id string, flags trus
 	})
 }
 
-func (a *app) printReview(reply client.Reply[client.TrustReview]) error {
+// printReview prints what a trust covers. trusted is set if it was trusted after the review.
+func (a *app) printReview(reply client.Reply[client.TrustReview], trusted bool) error {
 	var review trust.Review
 	if err := json.Unmarshal(reply.JSON, &review); err != nil {
 		return dray.Errorf(dray.CodeInternal, "decode what would be trusted: %w", err).
 			WithHint("run dray workspace trust --show --json to see it unformatted")
 	}
+	review.Trusted = review.Trusted || trusted
 	return outputError(review.Write(a.out))
 }
 
