@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/audit"
 	"github.com/dray-dev/dray/internal/client"
 )
 
@@ -22,11 +23,12 @@ type names func(ctx context.Context, c *client.Client) ([]string, error)
 // addCompletions adds the completion of arguments and of flags to all commands.
 func (a *app) addCompletions(root *cobra.Command) {
 	arguments := map[string]cobra.CompletionFunc{
-		"dray call":          a.completeOne(toolNames),
-		"dray tools":         a.completeOne(toolNames),
-		"dray route explain": a.completeOne(toolNames),
-		"dray cancel":        a.completeOne(activeIDs),
-		"dray audit show":    a.completeOne(recentIDs),
+		"dray call":           a.completeOne(toolNames),
+		"dray tools":          a.completeOne(toolNames),
+		"dray route explain":  a.completeOne(toolNames),
+		"dray policy explain": a.completeOne(toolNames),
+		"dray cancel":         a.completeOne(activeIDs),
+		"dray audit show":     a.completeOne(recentIDs),
 	}
 	for _, name := range []string{"show", "approve", "deny"} {
 		arguments["dray approvals "+name] = a.completeOne(pendingApprovals)
@@ -41,6 +43,7 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"environment": fixed(string(dray.KindHost), string(dray.KindContainer)),
 		"leftovers":   fixed(string(dray.KillLeftovers), string(dray.KeepLeftovers)),
 		"output":      fixed("stdout", "stderr"),
+		"kind":        fixed(each(audit.Kinds(), func(k audit.Kind) string { return k.Name })...),
 		"status": fixed(string(dray.StatusQueued), string(dray.StatusRunning),
 			string(dray.StatusSucceeded), string(dray.StatusFailed)),
 		"reason": fixed(string(dray.ReasonExited), string(dray.ReasonSignalled),

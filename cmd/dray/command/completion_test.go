@@ -71,6 +71,9 @@ func TestCompletionInShells(t *testing.T) {
 				"dray exec --leftovers ke":     "keep",
 				"dray exec --container d":      "db",
 				"dray completion fi":           "fish",
+				"dray mcp install vs":          "vscode",
+				"dray policy explain cou":      "count",
+				"dray audit events --kind app": "approval",
 			} {
 				if got := complete(strings.Fields(line)...); !strings.Contains(got, want) {
 					t.Errorf("%s: got %q, want %s", line, got, want)
