@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,6 +109,19 @@ func (d *doctor) invalid(err error) {
 	}
 }
 
+// messageColumn is where messages begin.
+const messageColumn = 27
+
+// printWrapped prints a line. On a terminal it continues in a column below.
+func (a *app) printWrapped(line string, column int) error {
+	lines := []string{line}
+	if isTerminal(a.out) {
+		lines = wrapLine(line, max(columns(a.out), minWrapWidth), column)
+	}
+	_, err := io.WriteString(a.out, strings.Join(lines, "\n")+"\n")
+	return outputError(err)
+}
+
 // print writes the findings as lines, or as one JSON value.
 func (d *doctor) print() error {
 	if d.app.json {
@@ -117,12 +131,14 @@ func (d *doctor) print() error {
 		}{d.count(checkError) == 0, d.findings})
 	}
 	for _, f := range d.findings {
-		line := fmt.Sprintf("%-7s  %-16s  %s\n", f.Status, f.Check, escapeLine(f.Message))
+		lines := []string{fmt.Sprintf("%-7s  %-16s  %s", f.Status, f.Check, escapeLine(f.Message))}
 		if f.Fix != "" {
-			line += fmt.Sprintf("%27sfix: %s\n", "", escapeLine(f.Fix))
+			lines = append(lines, strings.Repeat(" ", messageColumn)+"fix: "+escapeLine(f.Fix))
 		}
-		if _, err := io.WriteString(d.app.out, line); err != nil {
-			return outputError(err)
+		for _, line := range lines {
+			if err := d.app.printWrapped(line, messageColumn); err != nil {
+				return err
+			}
 		}
 	}
 	_, err := fmt.Fprintf(d.app.out, "\nerrors: %d, warnings: %d\n", d.count(checkError),

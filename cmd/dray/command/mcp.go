@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,10 @@ Clients that connect to a URL use /mcp of the daemon instead, if server.tcp is s
 		target, err := mcpPath(ctx, workspace, container, paths)
 		if err != nil {
 			return err
+		}
+		if isTerminal(a.in) {
+			fmt.Fprintln(a.err, "dray: waiting for messages of an MCP client on stdin; dray mcp install "+
+				"CLIENT configures one")
 		}
 		return a.withClient(func(c *client.Client) error {
 			bridge := &mcp.Bridge{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/dray-dev/dray"
 	"github.com/dray-dev/dray/config"
 	"github.com/dray-dev/dray/internal/client"
+	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/wire"
 )
 
@@ -45,8 +47,12 @@ func execute(ctx context.Context, args []string, a *app) int {
 	root := newRoot(a) //nolint:contextcheck // cobra hands the context to the commands
 	root.SetArgs(separateProgramArgs(root, args))
 	help := &helpWriter{Writer: a.out}
+	if isTerminal(a.out) {
+		help.width = columns(a.out)
+	}
 	root.SetOut(help)
 	cmd, err := root.ExecuteContextC(ctx)
+	help.flush()
 	switch {
 	case help.err != nil:
 		err = outputError(help.err)
@@ -63,16 +69,29 @@ func execute(ctx context.Context, args []string, a *app) int {
 	return exitCode(err)
 }
 
-// helpWriter keeps the first error of a write: cobra ignores those of help texts.
+// helpWriter keeps the first error of a write: cobra ignores those of help texts. It fits them to a
+// terminal of a width above 0.
 type helpWriter struct {
 	io.Writer
-	err error
+	width int
+	text  strings.Builder // for the terminal
+	err   error
 }
 
 func (w *helpWriter) Write(p []byte) (int, error) {
+	if w.width > 0 {
+		return w.text.Write(p)
+	}
 	n, err := w.Writer.Write(p)
 	w.err = cmp.Or(w.err, err)
 	return n, err
+}
+
+// flush prints the text for the terminal.
+func (w *helpWriter) flush() {
+	if w.text.Len() > 0 {
+		_, w.err = io.WriteString(w.Writer, wrapHelp(w.text.String(), w.width))
+	}
 }
 
 // toolExitCodes is the annotation of commands with the exit codes of `dray exec`.
@@ -178,11 +197,31 @@ func usageErrorFrom(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &known) {
 		known = cobraError(err)
 	}
-	if known.err.Hint == "" {
-		known = known.WithHint("see %s --help", cmd.CommandPath())
+	if known.err.Hint != "" {
+		return known
 	}
-	return known
+	if near := similarFlag(cmd, known.err.Message); near != "" {
+		return known.WithHint("did you mean --%s? see %s --help", near, cmd.CommandPath())
+	}
+	return known.WithHint("see %s --help", cmd.CommandPath())
 }
+
+// similarFlag returns the flag of a command that the unknown one in an error of cobra may be a
+// misspelling of, or "".
+func similarFlag(cmd *cobra.Command, message string) string {
+	name, ok := strings.CutPrefix(message, "unknown flag: --")
+	if !ok {
+		return ""
+	}
+	var known []string
+	for _, flag := range flagLine.FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1) {
+		known = append(known, flag[1])
+	}
+	return lexical.Closest(name, known)
+}
+
+// flagLine matches the beginning of a flag's line in a help text.
+var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([\w-]+)`)
 
 // cobraError rewrites cobra's error messages in our wording.
 func cobraError(err error) usageError {
@@ -228,7 +267,11 @@ func (a *app) reportError(err error) {
 func (a *app) printError(e *dray.Error) {
 	line, more, _ := strings.Cut(escapeText(e.Message), "\n")
 	if e.Code != "" {
-		line += " (" + string(e.Code) + ")"
+		text, isTitle := strings.CutSuffix(line, ":")
+		line = text + " (" + string(e.Code) + ")"
+		if isTitle {
+			line += ":"
+		}
 	}
 	fmt.Fprintln(a.err, "dray: "+line)
 	if more != "" {
