@@ -78,6 +78,8 @@ type Config struct {
 	Warnings func(context.Context) []*dray.Error
 	// AwaitTools blocks while tools are being found out, for a short time. Nil does not.
 	AwaitTools func(ctx context.Context)
+	// ToolWarnings returns why tools are missing, for those who see the calls of all. Nil has none.
+	ToolWarnings func() []string
 	// TCP decides which requests are served over TCP: without tokens none.
 	TCP TCPAccess
 	// Access decides whose calls and workspaces a principal may see.

@@ -14,7 +14,7 @@ func TestNewRequiresEveryDependency(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[api.Config]()) {
 		switch field.Name {
 		case "Ready", "Warnings", "ConfigDigest", "TCP", "MCP", "Access", "Configured", "ProjectTools",
-			"Denies", "AwaitTools":
+			"Denies", "AwaitTools", "ToolWarnings":
 			continue
 		}
 		cfg := complete

@@ -63,7 +63,7 @@ func describe(t *dray.Tool) toolReply {
 // toolsReply is a list of tools.
 type toolsReply struct {
 	Items    []toolReply `json:"items"`
-	Warnings []string    `json:"warnings,omitempty" doc:"Workspaces whose tools cannot be called, with the reason."`
+	Warnings []string    `json:"warnings,omitempty" doc:"Workspaces whose tools cannot be called and, for the daemon's user and root, MCP servers whose tools are not known, with the reason."`
 }
 
 func (l *toolsReply) add(ctx context.Context, from Tools, hidden func(*dray.Tool) bool) {
@@ -102,6 +102,9 @@ func (h *tools) list(w http.ResponseWriter, r *http.Request) error {
 		case declared != nil && !all.has(declared):
 			all.add(r.Context(), declared, hidden)
 		}
+	}
+	if warn := h.server.cfg.ToolWarnings; warn != nil && h.server.cfg.Access.Viewer(principal(r)) == "" {
+		all.Warnings = append(all.Warnings, warn()...)
 	}
 	return reply(w, all)
 }

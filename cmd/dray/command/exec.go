@@ -289,7 +289,13 @@ func (a *app) printOutput(rec dray.Record, stdout *deferredWriter) error {
 	case len(rec.Output) > 0 && string(rec.Output) != "null" && !stdout.passing:
 		return a.printRaw(rec.Output)
 	default:
-		return stdout.flush()
+		lineEnds := stdout.passing || stdout.buffered.Len() == 0 ||
+			bytes.HasSuffix(stdout.buffered.Bytes(), []byte{'\n'})
+		if err := stdout.flush(); err != nil || lineEnds || !isTerminal(a.out) {
+			return err
+		}
+		_, err := io.WriteString(a.out, "\n") // so that the prompt begins a line
+		return outputError(err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -52,6 +53,8 @@ type upstreamServer struct {
 	// listed reports whether the server has listed its tools to this daemon, and calls get them.
 	listed  bool
 	listing chan struct{} // holds a token while they are listed
+	// failure is why that failed the last time.
+	failure error
 }
 
 // openUpstreams starts no process.
@@ -163,6 +166,9 @@ func (d *daemon) listUpstream(ctx context.Context, s *upstreamServer) error {
 		return nil
 	}
 	tools, err := s.Tools(ctx)
+	if ctx.Err() == nil {
+		d.upstreams.setFailure(s, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -199,6 +205,34 @@ func (u *upstreams) setListed(s *upstreamServer) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s.listed = true
+}
+
+func (u *upstreams) setFailure(s *upstreamServer, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s.failure = err
+}
+
+// warnings returns why tools of servers are not listed, by the names of the servers.
+func (u *upstreams) warnings() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(u.servers)) {
+		switch s := u.servers[name]; {
+		case s.failure != nil:
+			e := dray.AsError(s.failure)
+			all = append(all, fmt.Sprintf("MCP server %s has no tools: %s; %s", name, e.Message, e.Hint))
+		case s.listed || len(s.tools) > 0:
+		case s.cfg.Environment == config.EnvironmentHost:
+			all = append(all, fmt.Sprintf("MCP server %s is still starting", name))
+		default:
+			all = append(all, fmt.Sprintf("MCP server %s was never started: the first call of a tool named "+
+				"%s%s... starts it in the devcontainer of %s, and lists its tools", name, name, mcpSeparator,
+				s.cfg.Workspace))
+		}
+	}
+	return all
 }
 
 func (u *upstreams) isListed(s *upstreamServer) bool {

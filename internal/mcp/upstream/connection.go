@@ -42,7 +42,7 @@ func open(ctx context.Context, cfg Config) (*connection, error) {
 	}
 	proc, err := env.Start(ctx, cfg.Spec)
 	if err != nil {
-		return nil, err
+		return nil, startError(cfg.Name, err)
 	}
 	c := &connection{
 		cfg: cfg, proc: proc, stdout: &meteredReader{from: proc.Output(dray.Stdout)},
@@ -61,6 +61,18 @@ func open(ctx context.Context, cfg Config) (*connection, error) {
 	<-c.done
 	return nil, dray.Errorf(dray.CodeHelperMissing, "MCP server %s cannot be used: %w", cfg.Name,
 		c.reason()).WithHint("correct mcp.servers.%s; %s", cfg.Name, c.stderr.hint())
+}
+
+// startError names the server whose program does not exist: the hint of the error is that of a call,
+// which cannot correct it.
+func startError(name string, err error) error {
+	switch code := dray.CodeOf(err); code {
+	case dray.CodeExecutableNotFound, dray.CodeNotExecutable:
+		return dray.Errorf(code, "start MCP server %s: %w", name, err).
+			WithHint("correct mcp.servers.%s.argv: its program must be installed where the server runs", name)
+	default:
+		return err
+	}
 }
 
 // wait reads stderr to its end and waits for the process.
