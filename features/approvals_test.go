@@ -312,6 +312,29 @@ func TestApprovalAfterRestart(t *testing.T) {
 	a.steps(id, "pending", "approved", "used")
 }
 
+// list_calls tells a model that a call waits for a person, not for a slot (MC-05, SS-02).
+func TestListedCallThatWaitsForApproval(t *testing.T) {
+	a := startAsking(t, "")
+	waits, err := a.call(t.Context(), "?wait_ms=400", a.deploy("prod"))
+	if err != nil || waits.at("/status") != "queued" {
+		t.Fatalf("%v: %s", err, waits.raw)
+	}
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
+		&sdk.StreamableClientTransport{Endpoint: "http://localhost/mcp", HTTPClient: a.http}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close() }()
+	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_calls"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := res.Content[0].(*sdk.TextContent).Text
+	if want := fmt.Sprint(", waits for approval ", waits.at("/approval")); !strings.Contains(text, want) {
+		t.Errorf("%q does not have %q", text, want)
+	}
+}
+
 // The user of an MCP client decides by elicitation; without it the model gets the pending id
 // (MC-05, SE-05).
 func TestApprovalByElicitation(t *testing.T) {

@@ -274,12 +274,13 @@ func (s *Server) listCalls(_ context.Context, req *sdk.CallToolRequest,
 		return nil, err
 	}
 	type runningCall struct {
-		ID      string      `json:"id"`
-		Tool    string      `json:"tool"`
-		Status  dray.Status `json:"status"`
-		Session string      `json:"session,omitempty"`
-		Input   string      `json:"input"` // its beginning
-		Since   time.Time   `json:"started_at"`
+		ID       string      `json:"id"`
+		Tool     string      `json:"tool"`
+		Status   dray.Status `json:"status"`
+		Approval string      `json:"approval,omitempty"` // that it waits for
+		Session  string      `json:"session,omitempty"`
+		Input    string      `json:"input"` // its beginning
+		Since    time.Time   `json:"started_at"`
 	}
 	list := []runningCall{}
 	var b strings.Builder
@@ -291,10 +292,13 @@ func (s *Server) listCalls(_ context.Context, req *sdk.CallToolRequest,
 		}
 		input := textview.Prefix(string(rec.Input), maxListedInput)
 		list = append(list, runningCall{
-			rec.ID, rec.Tool, rec.Status, session, input, rec.StartedAt,
+			rec.ID, rec.Tool, rec.Status, rec.Approval, session, input, rec.StartedAt,
 		})
 		fmt.Fprintf(&b, "%s %s %s, for %v", rec.ID, rec.Tool, rec.Status,
 			time.Since(rec.StartedAt).Round(time.Second))
+		if rec.Approval != "" {
+			fmt.Fprintf(&b, ", waits for approval %s", rec.Approval)
+		}
 		if session != "" {
 			fmt.Fprintf(&b, ", session %s", session)
 		}
