@@ -58,7 +58,8 @@ func (a *app) printApprovals(page client.Page[client.Approval]) error {
 		if err != nil {
 			return err
 		}
-		t.add(a.idCell(p.ID), p.State, expiry(p), p.Principal, r.Place(), oneLine(r))
+		place := strings.TrimPrefix(r.Place(), "container of ") // as dray ps shows it
+		t.add(a.idCell(p.ID), p.State, expiry(p), p.Principal, place, oneLine(r))
 	}
 	return t.write(a.out)
 }

@@ -441,17 +441,23 @@ func (a *app) warnConfig() {
 
 // configSources names the flag and the variables that configure this command, or returns "".
 func configSources(flag string, environ []string) string {
-	var names []string
+	names := configVariables(environ)
 	if flag != "" {
-		names = append(names, "--config")
+		names = slices.Insert(names, 0, "--config")
 	}
+	return strings.Join(names, ", ")
+}
+
+// configVariables returns the variables that configure the daemon, without the state directory.
+func configVariables(environ []string) []string {
+	var names []string
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		if value != "" && (config.IsVariable(name) || slices.Contains(engineVars(), name)) {
 			names = append(names, name)
 		}
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // load reads the configuration like the daemon does. A command uses only the socket from it, but it

@@ -171,6 +171,7 @@ func (a *app) installMCP(ctx context.Context, one mcpClient, f mcpInstall) error
 	if err != nil {
 		return err
 	}
+	a.warnOfVariables()
 	if f.write {
 		return a.writeMCP(one, file, argv)
 	}
@@ -181,6 +182,18 @@ func (a *app) installMCP(ctx context.Context, one mcpClient, f mcpInstall) error
 	_, err = fmt.Fprintf(a.out, "%s\n", text)
 	fmt.Fprintf(a.err, "dray: add this to %s; then %s\n", escapeLine(file), one.next)
 	return outputError(err)
+}
+
+// warnOfVariables warns of settings that only this shell has: many clients start their servers with
+// a few variables, so the daemon that such a client starts is without them.
+func (a *app) warnOfVariables() {
+	names := slices.DeleteFunc(configVariables(os.Environ()), func(name string) bool {
+		return name == "DRAY_CONFIG" // it becomes a flag
+	})
+	if len(names) > 0 {
+		fmt.Fprintf(a.err, "dray: warning: the client may start dray without %s of this shell; put such "+
+			"settings into the configuration file\n", strings.Join(names, ", "))
+	}
 }
 
 // project returns the workspace of the flag. Without one it is, if required, the workspace of the
