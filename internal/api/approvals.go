@@ -34,7 +34,7 @@ func (h *approvals) operations(op newOperationFunc) []*operation {
 	return []*operation{
 		op("GET /v1/approvals", "list-approvals", h.list, "List the approvals of calls that the caller "+
 			"may see, newest first, at most 1000.").
-			query("state", "Default: pending.", approvalStates()...).
+			query("state", "Default: pending.", enum(approvalStates())...).
 			returns(200, "The approvals.", listReply[audit.Approval]{}),
 		onOne("GET /v1/approvals/{id}", "get-approval", h.get, "Get an approval."),
 		onOne("POST /v1/approvals/{id}/decision", "decide-approval", h.decide, "Approve or deny the "+
@@ -46,8 +46,8 @@ func (h *approvals) operations(op newOperationFunc) []*operation {
 
 const allStates = "all"
 
-func approvalStates() []any {
-	return []any{
+func approvalStates() []string {
+	return []string{
 		string(audit.ApprovalPending), string(audit.ApprovalApproved), string(audit.ApprovalDenied),
 		string(audit.ApprovalUsed), string(audit.ApprovalExpired), allStates,
 	}
@@ -59,9 +59,9 @@ func (h *approvals) list(w http.ResponseWriter, r *http.Request) error {
 	state := audit.ApprovalPending
 	if values, given := r.URL.Query()["state"]; given {
 		state = audit.ApprovalState(strings.Join(values, ","))
-		if !slices.Contains(approvalStates(), any(string(state))) {
-			v.Add("state", "%q is not a state: omit it for pending, or use one of %v",
-				validate.Quote(string(state)), approvalStates())
+		if !slices.Contains(approvalStates(), string(state)) {
+			v.Add("state", "%q is not a state: omit it for pending, or use one of %s",
+				validate.Quote(string(state)), strings.Join(approvalStates(), ", "))
 		}
 	}
 	if err := v.ParamErr(); err != nil {

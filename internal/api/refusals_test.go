@@ -266,6 +266,10 @@ var refusals = []refused{
 	{"too large", "POST", "/v1/invocations", `{"tool":"exec","stdin":"` + strings.Repeat("x", 1<<20) + `"}`, nil, 413, dray.CodeTooLarge, "", "1048576"},
 
 	// Queries.
+	{
+		"query: state of approvals", "GET", "/v1/approvals?state=pendin", "", nil, 400,
+		dray.CodeInvalidRequest, "", "use one of pending, approved, denied, used, expired, all",
+	},
 	get("unknown filter", "/v1/invocations?colour=red"),
 	get("filter twice", "/v1/invocations?tool=a&tool=b"),
 	get("malformed query", "/v1/invocations?tool=%zz"),
