@@ -103,7 +103,8 @@ func (h *tools) list(w http.ResponseWriter, r *http.Request) error {
 			all.add(r.Context(), declared, hidden)
 		}
 	}
-	if warn := h.server.cfg.ToolWarnings; warn != nil && h.server.cfg.Access.Viewer(principal(r)) == "" {
+	seesAll := h.server.cfg.Access.Viewer(principal(r)) == ""
+	if warn := h.server.cfg.ToolWarnings; warn != nil && seesAll {
 		all.Warnings = append(all.Warnings, warn()...)
 	}
 	return reply(w, all)

@@ -180,7 +180,9 @@ func (a *app) trust(ctx context.Context, c *client.Client, id string, flags trus
 	}
 	review, err := c.ReviewTrust(ctx, id)
 	if flags.show {
-		return printReply(a, review, err, func(client.TrustReview) error { return a.printReview(review, false) })
+		return printReply(a, review, err, func(client.TrustReview) error {
+			return a.printReview(review, false)
+		})
 	}
 	if err != nil {
 		return err
