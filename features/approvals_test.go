@@ -338,6 +338,7 @@ func TestListedCallThatWaitsForApproval(t *testing.T) {
 // The user of an MCP client decides by elicitation; without it the model gets the pending id
 // (MC-05, SE-05).
 func TestApprovalByElicitation(t *testing.T) {
+	t.Parallel()
 	for _, revision := range revisions {
 		for action, want := range map[string]string{
 			"accept": "used", "decline": "denied", "cancel": "pending", "": "pending",
@@ -551,6 +552,7 @@ func (g *guarded) session(dir, command string) {
 // An approval of a command in a session is of the state that its human saw: the directory,
 // variables and functions that earlier commands left (SE-04, SE-05, SS-01).
 func TestApprovalIsOfTheStateOfTheSession(t *testing.T) {
+	t.Parallel()
 	g := startGuarded(t)
 	for _, dir := range []string{g.root + "/host", g.root + "/app"} {
 		g.session(dir, "export LEVEL=safe")

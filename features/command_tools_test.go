@@ -86,6 +86,7 @@ var hostileValues = []struct {
 // Each value arrives as one argument, byte for byte, or is refused before anything starts, alike on
 // the host and in a container. None becomes an option (RT-14, EX-04, EX-17).
 func TestArgumentTemplates(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	root := newDir(t)
 	writeFiles(t, root, map[string]string{

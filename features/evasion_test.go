@@ -157,6 +157,7 @@ func (g *guarded) refused(what, dir, id string) {
 // Spellings of a command that makes a file do not run over HTTP, MCP and dray exec, in a container
 // and on the host. Each does make the file where no policy stands before it (SE-04, SE-05).
 func TestEvasionsByRealCalls(t *testing.T) {
+	t.Parallel()
 	g := startGuarded(t)
 	for _, command := range evasions {
 		g.checkWitness(command)

@@ -53,6 +53,7 @@ type mcpStory struct {
 // tools, get progress, ask their user what policy asks, or have the call decided about outside,
 // cancel, read cut output, and go on after a restart (MC-01, MC-03, MC-04, MC-05).
 func TestMCPClients(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	s := startMCPStory(t)
 	bridge := []string{"mcp", "--state", s.state, "--config", s.config, "--workspace", s.app}

@@ -19,6 +19,7 @@ import (
 // The suite of the protocol's maintainers finds nothing in either revision (MC-02). Its fixtures
 // are in no other build. The suite sends no token, so a proxy adds it.
 func TestMCPConformance(t *testing.T) {
+	t.Parallel()
 	tools := os.Getenv("DRAY_TEST_MCP")
 	if tools == "" {
 		tools, _ = filepath.Abs("../.tools/mcp")

@@ -60,6 +60,7 @@ func (i inspector) run(era string, args ...string) (result map[string]any, stder
 // The inspector finds every schema portable, in each era: of the built-in tools, of the daemon's
 // and a project's own, and of another MCP server. It calls them (MC-02, MC-03, RT-15).
 func TestMCPInspector(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	tools, node := mcpNode(t)
 	root := newDir(t)

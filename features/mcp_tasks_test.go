@@ -111,6 +111,7 @@ func (c rawMCP) ended(id string) map[string]any {
 
 // A call that lasts is a task, which only its principal finds and cancels (MC-04, SE-06).
 func TestMCPTask_Cancel(t *testing.T) {
+	t.Parallel()
 	user, ci := startRawMCP(t)
 	created := user.shell("sleep 600", nil)
 	id := fmt.Sprint(created["taskId"])
@@ -187,6 +188,7 @@ func TestMCPTask_Result(t *testing.T) {
 // A call that needs an approval is a task at once. It asks a client that can show a form, and tells
 // others what it waits for; an answer to another question decides nothing (MC-04, MC-05).
 func TestMCPTask_Approval(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		elicits bool
 		action  string

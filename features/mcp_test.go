@@ -196,6 +196,7 @@ func TestMCPResults(t *testing.T) {
 
 // Long output is cut in both forms, and read_output reads all of it (MC-03).
 func TestMCPLongOutput(t *testing.T) {
+	t.Parallel()
 	forEachRevision(t, func(t *testing.T, _ *daemon, c *mcpClient, _ string) {
 		res := c.call("shell", map[string]any{"command": "seq 100000"})
 		if n := len(res.text); n > 20<<10 || res.value["truncated"] != true {

@@ -26,6 +26,7 @@ func (c *mcpClient) toolNames() []string {
 // A client lists and calls the tools that its own workspace declares, once the workspace is trusted
 // with them. They run in its container only (RT-15, RT-06, MC-01).
 func TestMCPProjectTools(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	root := newDir(t)
 	writeFiles(t, root, map[string]string{

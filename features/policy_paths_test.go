@@ -9,6 +9,7 @@ import (
 // Facts about paths of a container are those of the host paths that they lead to, whoever's paths
 // the caller uses; a path without a mount is outside (PM-17, SE-04).
 func TestPoliciesSeeMappedPaths(t *testing.T) {
+	t.Parallel()
 	g := startGuarded(t)
 	app, inside := g.root+"/app", "/workspaces/app"
 	write := func(p string) map[string]any { return map[string]any{"path": p, "content": "x"} }

@@ -50,6 +50,7 @@ func checkCode(t *testing.T, d *daemon, a answer, want dray.Code) {
 // What policies deny or ask about does not run, over HTTP and from code, whatever the caller adds
 // to its call; it has a row (SE-04, SE-05, PY-27).
 func TestPoliciesDecideAboutCalls(t *testing.T) {
+	t.Parallel()
 	d, folder := startPoliced(t)
 	for command, want := range map[string]dray.Code{
 		"git push": dray.CodeDenied, "touch ran; rm ran": dray.CodeApprovalRequired,

@@ -103,6 +103,7 @@ const ownTool = `
 // container (RT-15). They are discovered, active and disabled (RT-06), and are part of what is
 // reviewed before a trust (RT-16).
 func TestProjectTools(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	root := newDir(t)
 	writeFiles(t, root, map[string]string{
@@ -249,6 +250,7 @@ var hostileTools = []struct {
 // A file in a workspace adds no tool of the host, takes no tool's name, and changes no setting of
 // the daemon (RT-15, CF-03): one mistake in it, and none of its tools can be called.
 func TestHostileProjectTools(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	root := newDir(t)
 	d := startDaemon(t, fmt.Sprintf("host: {roots: [%s]}\ntools: [{name: lint, argv: ['true']}]", root))

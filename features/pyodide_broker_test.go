@@ -56,6 +56,7 @@ func caughtCall(call string) string {
 // Code calls tools in the slot of its own call; each has a record of its own, with the id of the
 // call in a label, and its own rules (PY-11, PY-27).
 func TestPyodide_CallTool(t *testing.T) {
+	t.Parallel()
 	d, folder := startBroker(t)
 	a := d.brokerCall(t, folder, "s", `
 r = [
@@ -97,6 +98,7 @@ r`, nil)
 
 // What a session may not do it cannot do by a tool either (PY-11, PY-19, PY-27).
 func TestPyodide_CallToolNeedsPermissions(t *testing.T) {
+	t.Parallel()
 	d, folder := startBroker(t)
 	const denied = "[EACCES denied]"
 	for i, tt := range []struct {
@@ -172,6 +174,7 @@ func (d *daemon) brokerStatus(t *testing.T, dir string) answer {
 // A call that code made ends with the code: by its timeout. The record of a run has
 // its requests to hosts (PY-06, PY-27).
 func TestPyodide_CallToolEnds(t *testing.T) {
+	t.Parallel()
 	d, folder := startBroker(t)
 	d.brokerCall(t, folder, "default", "1", nil) // the process is there before the timeout begins
 	a, err := d.call(t.Context(), "", map[string]any{
@@ -197,6 +200,7 @@ func TestPyodide_CallToolEnds(t *testing.T) {
 // Calls of tools change no more than the run may itself: nothing in a read-only run (PY-18), and no
 // file that programs on the host execute, however its name is written (SY-08).
 func TestPyodide_CallToolWrites(t *testing.T) {
+	t.Parallel()
 	d, folder := startBroker(t)
 	writeFiles(t, folder, map[string]string{".git/hooks/x": "old"})
 	if err := os.Symlink(".git", filepath.Join(folder, "link")); err != nil {

@@ -37,6 +37,7 @@ python: {permissions: {fs: write}, pyodide: {assets: %s}}
 // command has its variables. A file that has changed meanwhile is a conflict, and nothing of the
 // run is written (AU-11, PY-10, PY-13, PY-18, PY-28).
 func TestPyodide_Files(t *testing.T) {
+	t.Parallel()
 	d, folder := startFiles(t)
 	out := filepath.Join(folder, "out.csv")
 	run := func(args ...string) ran {
@@ -98,6 +99,7 @@ func TestPyodide_Files(t *testing.T) {
 // that. Outside of host.roots dray route explain and the call agree. Hooks are not written through
 // a symlink (EX-06, PY-10, PY-19, RT-03, SY-08).
 func TestPyodide_FilesRefused(t *testing.T) {
+	t.Parallel()
 	d, folder := startFiles(t)
 	outside := newDir(t)
 	writeFiles(t, outside, map[string]string{"sales.csv": "secret"})

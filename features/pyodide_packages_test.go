@@ -12,6 +12,7 @@ import (
 // test's own, pure and compiled ones, and one that is loaded in advance. An error for a missing one
 // lists them (PY-16, PY-20).
 func TestPyodide_Packages(t *testing.T) {
+	t.Parallel()
 	own := assetstest.Wheel{
 		Name: "reports", Version: "2.5", Requires: []string{"openpyxl>=3"},
 		Files: map[string]string{"reports/sheets.py": "import io, openpyxl\n\n\ndef total(rows):\n" +

@@ -19,6 +19,7 @@ type realServers struct {
 // Published servers of npm and PyPI run on the host and in a container: their tools are listed with
 // a prefix, their paths mapped, their calls decided by policy, recorded and bounded (MC-06, EX-17).
 func TestPublishedUpstreamServers(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	for _, environment := range []string{"host", "container"} {
 		t.Run(environment, func(t *testing.T) {
