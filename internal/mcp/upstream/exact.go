@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -30,6 +32,10 @@ type exactConnection struct{ sdk.Connection }
 // Read implements [sdk.Connection].
 func (c exactConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	msg, err := c.Connection.Read(ctx)
+	if _, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		// A server that answers has sent a message. This is none, which the SDK says by the same type.
+		return nil, fmt.Errorf("it printed a line that is no message of JSON-RPC: %s", err.Error())
+	}
 	r, ok := msg.(*jsonrpc.Response)
 	if ok && bytes.Contains(r.Result, []byte(`"structuredContent"`)) {
 		r.Result = withExactContent(r.Result)

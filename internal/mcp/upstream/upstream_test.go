@@ -104,6 +104,7 @@ func TestHostileServerFailsOnlyItsOwnCalls(t *testing.T) {
 	good := newServer(t, "good")
 	for mode, says := range map[string]string{
 		"crash": "code 7", "garbage": "not json", "giant-line": "maximum line length", "flood": "printed more than",
+		"no-message": "no message of JSON-RPC",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			bad := newServer(t, mode)

@@ -70,6 +70,8 @@ func call(mode string, id json.RawMessage) {
 		os.Exit(7)
 	case "garbage":
 		fmt.Println("\x1b[31mnot json")
+	case "no-message":
+		reply(json.RawMessage(`null`), `{"content":[]}`)
 	case "giant-line":
 		chunk := strings.Repeat("x", 1<<20)
 		fmt.Print(`{"jsonrpc":"2.0","method":"`)
