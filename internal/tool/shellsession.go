@@ -119,7 +119,8 @@ func (s *shellState) next(saved []byte, shell string, callEnv map[string]string,
 	if !ok {
 		return nil, nil, errNoState
 	}
-	if !path.IsAbs(cwd) || len(cwd) > maxSessionPath {
+	if !path.IsAbs(cwd) || len(cwd) > maxSessionPath ||
+		slices.Contains(strings.Split(cwd, "/"), "..") {
 		return nil, nil, errors.New("its shell has no valid working directory")
 	}
 	n := &shellState{

@@ -125,6 +125,7 @@ func TestSession_LostStateIsReported(t *testing.T) {
 		{"export A=9; trap 'exit 5' EXIT", 5, true},
 		{"export A=9; rm -rf \"$DRAY_RESULTS\"", 0, true},
 		{"export A=9; trap 'printf %0200000d 0 >\"$DRAY_RESULTS/.dray-session\"' EXIT", 0, true},
+		{`printf '/tmp/../tmp\000A=1\000\000A=9\000\000\000end' >"$DRAY_RESULTS/.dray-session"; trap - EXIT`, 0, true},
 		{"export A=9 BIG=\"$(printf %0130000d 0)\"", 0, true},
 	} {
 		res := b.call(t, "shell", object{"command": c.command, "session": "s"})
