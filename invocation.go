@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -105,6 +106,13 @@ type CallContext struct {
 	SessionID string            `json:"session_id,omitempty"`
 	SandboxID string            `json:"sandbox_id,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// Variables returns the name and the value of each variable that a process gets from the context.
+func (c CallContext) Variables() [][2]string {
+	return slices.DeleteFunc([][2]string{
+		{EnvPlanID, c.PlanID}, {EnvSessionID, c.SessionID}, {EnvSandboxID, c.SandboxID},
+	}, func(v [2]string) bool { return v[1] == "" })
 }
 
 // PlanUsage is what the calls of a plan have used together, or may use.

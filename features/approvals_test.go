@@ -225,6 +225,9 @@ func TestApprovalOfAnotherCall(t *testing.T) {
 		"environment": {"environment": "host"},
 		"sync":        {"sync": []string{"x"}},
 		"mapping":     {"mapping": "none"},
+		"plan":        {"context": map[string]any{"plan_id": "x"}},
+		"session id":  {"context": map[string]any{"session_id": "x"}},
+		"sandbox":     {"context": map[string]any{"sandbox_id": "x"}},
 	} {
 		body := a.deploy("prod")
 		maps.Copy(body, change)
@@ -235,7 +238,9 @@ func TestApprovalOfAnotherCall(t *testing.T) {
 	if a.runs() != 0 {
 		t.Error("an altered call ran")
 	}
-	if got := a.reason(a.deploy("prod")); got != "exited" || a.runs() != 1 {
+	labelled := a.deploy("prod")
+	labelled["context"] = map[string]any{"labels": map[string]string{"try": "2"}}
+	if got := a.reason(labelled); got != "exited" || a.runs() != 1 {
 		t.Errorf("the approved call: %s, %d runs", got, a.runs())
 	}
 	a.steps(id, "pending", "approved", "used")

@@ -186,14 +186,7 @@ func (r *Registry) start(ctx context.Context, call dray.Call, argv []string, std
 // replace.
 func withContext(inv dray.Invocation) map[string]string {
 	env := inv.Env
-	for _, v := range [][2]string{
-		{dray.EnvPlanID, inv.Context.PlanID},
-		{dray.EnvSessionID, inv.Context.SessionID},
-		{dray.EnvSandboxID, inv.Context.SandboxID},
-	} {
-		if v[1] == "" {
-			continue
-		}
+	for _, v := range inv.Context.Variables() {
 		env = maps.Clone(env) // the record has the caller's
 		if env == nil {
 			env = map[string]string{}

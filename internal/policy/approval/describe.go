@@ -46,6 +46,7 @@ type Request struct {
 	Rule        string               `json:"rule" doc:"The routing rule that decided the environment."`
 	Cwd         string               `json:"cwd,omitzero"`
 	Env         map[string]string    `json:"env,omitempty" doc:"The variables that the call adds."`
+	Context     dray.CallContext     `json:"context,omitzero" doc:"Its ids, which are variables of the process, without labels."`
 	Stdin       *Stdin               `json:"stdin,omitzero"`
 	// Session is the state of the session of exec or shell.
 	Session   *Session       `json:"session,omitzero"`
@@ -99,6 +100,9 @@ func (r *Request) Lines() (lines []Line, complete bool) {
 		add("variable", name+"="+r.Env[name])
 	}
 	add("tool sets", strings.Join(r.Variables, ", "))
+	for _, v := range r.Context.Variables() {
+		add("variable", v[0]+"="+v[1])
+	}
 	switch stdin := r.Stdin; {
 	case stdin == nil:
 	case stdin.Open:
@@ -180,7 +184,7 @@ func (r *Request) Command() string {
 }
 
 // identity has all properties that decide what a call runs. Its hash identifies the calls that an
-// approval lets run. The id and the context of the call are empty in it: they decide nothing.
+// approval lets run. The id and the labels of the call are empty in it: they decide nothing.
 type identity struct {
 	Invocation dray.Invocation      `json:"invocation"`
 	LocalEnv   map[string]string    `json:"local_env"`
@@ -215,7 +219,7 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 		Container: c.Route.Container, Workspace: c.Route.Workspace, Stdin: stdin,
 		Definition: c.Tool.Definition, Session: digest, Directory: policy.RealDirectory(ctx, c),
 	}
-	id.Invocation.ID, id.Invocation.Context = "", dray.CallContext{}
+	id.Invocation.ID, id.Invocation.Context.Labels = "", nil
 	if out.hash, err = hashOf(cfg.Key, id); err != nil {
 		return description{}, err
 	}
@@ -224,9 +228,11 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 		Tool: inv.Tool, Input: jsontext.Value(inv.Input), InputBytes: len(inv.Input),
 		Workspace: cmp.Or(inv.Workspace, route.Workspace),
 		Container: route.Container, Environment: route.Environment, Rule: route.Rule, Cwd: inv.Cwd,
-		Env: inv.Env, Timeout: inv.Timeout.Seconds(), Leftovers: inv.Leftovers, Sync: inv.Sync,
+		Context: inv.Context,
+		Env:     inv.Env, Timeout: inv.Timeout.Seconds(), Leftovers: inv.Leftovers, Sync: inv.Sync,
 		Reasons: d.Reasons, Policies: d.Policies, Session: session,
 	}
+	shown.Context.Labels = nil
 	if len(inv.Input) > maxShownInput {
 		shown.Input = nil
 	} else if c.Tool.Program != nil {
