@@ -155,18 +155,30 @@ type Call struct {
 	// Environment is the environment of Route. It is set once it is ready.
 	Environment Environment
 	// MappedInput is the input in the environment's paths, and WorkDir the working directory there.
-	// The mapping layer sets both.
+	// RealDir is the path without symlinks that it must lead to, empty for any. The mapping layer sets
+	// them.
 	MappedInput json.RawMessage
 	WorkDir     string
-	// SessionDigest is [SessionState.Digest] of the state that an approval is of. If it is set, the
-	// call fails when its session of a shell has another one.
-	SessionDigest string
+	RealDir     string
+	// Approved is what the approval of the call is of and can change until the call starts. Nil is a
+	// call without an approval.
+	Approved *Approved
 	// NewTextFilter returns a filter that rewrites the environment's paths in a text into the caller's
 	// and writes to the given writer. The mapping layer sets it. Nil leaves text unchanged.
 	NewTextFilter func(to io.Writer) TextFilter
 	// NewRedaction returns a filter that replaces the secrets in an output stream. Intake sets it. Nil
 	// leaves the streams unchanged.
 	NewRedaction func(to RedactedWriter) TextFilter
+}
+
+// Approved is what a human has seen of a call that needs an approval. If it has changed, the call
+// fails.
+type Approved struct {
+	// SessionDigest is [SessionState.Digest] of its session of a shell, empty without one.
+	SessionDigest string
+	// Directory is its working directory on the host without symlinks, empty if that is not known: of a
+	// directory of a container that is not mapped.
+	Directory string
 }
 
 // SessionState is what the commands before have left in a session of a shell (SS-01).

@@ -44,8 +44,8 @@ func (a *agent) start(c *call, req wire.Start) (*callProcess, error) {
 	}
 	env, warnings := a.environment(c.ctx, req, user)
 	spec := process.Spec{
-		Argv: req.Argv, Dir: cmp.Or(req.Dir, user.home), User: credential, Grace: req.Grace,
-		Keep: req.KeepLeftovers, Terminal: req.Terminal,
+		Argv: req.Argv, Dir: cmp.Or(req.Dir, user.home), RealDir: req.RealDir, User: credential,
+		Grace: req.Grace, Keep: req.KeepLeftovers, Terminal: req.Terminal,
 	}
 	if len(req.Helper) > 0 {
 		spec.Argv = append([]string{"/proc/self/exe"}, req.Helper...)

@@ -63,7 +63,7 @@ func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pr
 	req.Argv, req.CallEnv, req.Grace = spec.Argv, Assignments(spec.Env), spec.Grace
 	req.KeepLeftovers, req.Terminal = spec.KeepLeftovers, spec.Terminal
 	req.Call = spec.CallID
-	req.Dir = cmp.Or(spec.Dir, req.Dir)
+	req.Dir, req.RealDir = cmp.Or(spec.Dir, req.Dir), spec.RealDir
 	if spec.Terminal != nil {
 		req.Env = EngineEnv(e.conn.c, true)
 	}

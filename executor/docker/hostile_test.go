@@ -141,7 +141,7 @@ func TestEnvironment_OldAgent(t *testing.T) {
 	env := environment(t, e, hostileContainer(t, e, old), agent.Spec{})
 	got := env.Capabilities()
 	if warnings := strings.Join(got.Warnings, "\n"); got.Container.Transport != "engine" ||
-		!strings.Contains(warnings, "protocols 1 to 2, this side 6 to 6") ||
+		!strings.Contains(warnings, "protocols 1 to 2, this side 7 to 7") ||
 		!strings.Contains(warnings, "install") {
 		t.Errorf("transport %s, warnings %q", got.Container.Transport, got.Warnings)
 	}

@@ -53,7 +53,7 @@ func checkProgramIsSafe(t *testing.T, env dray.Environment, dir string) {
 // that says why (EX-15, EX-21).
 func TestEnvironment_IncompatibleAgent(t *testing.T) {
 	e := newEngine(t, docker.TransportAuto)
-	hello := `\016\022\002v9` // protocols 7 to 9, packed, and the version with its length
+	hello := `\020\022\002v9` // protocols 8 to 9, packed, and the version with its length
 	e.SetAgent([]byte("#!/bin/sh\nprintf 'DRAYWIRE\\005\\0\\0\\0\\0\\0\\0\\0\\1\\0" + hello +
 		"'\ncat >/dev/null\n"))
 	env := environment(t, e, runContainer(t, e, debian, nil), agent.Spec{})
@@ -62,7 +62,7 @@ func TestEnvironment_IncompatibleAgent(t *testing.T) {
 	}
 	caps := env.Capabilities()
 	if caps.Container.Transport != "engine" || !strings.Contains(strings.Join(caps.Warnings, " "),
-		`the peer (version "v9") speaks protocols 7 to 9`) {
+		`the peer (version "v9") speaks protocols 8 to 9`) {
 		t.Errorf("by %s, warnings %q", caps.Container.Transport, caps.Warnings)
 	}
 }

@@ -48,6 +48,7 @@ func Run(t *testing.T, h Harness) {
 		{"StartFailures", testStartFailures},
 		{"Environment", testEnvironment},
 		{"Dir", testDir},
+		{"RealDir", testRealDir},
 		{"User", testUser},
 		{"FreshProcess", testFreshProcess},
 		{"Stop", testStop},

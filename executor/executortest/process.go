@@ -192,6 +192,35 @@ func testDir(t *testing.T, h Harness) {
 	}
 }
 
+// A process starts in the directory that RealDir names, or not at all (SE-04).
+func testRealDir(t *testing.T, h Harness) {
+	if c := h.caps().Container; c != nil && c.Transport == "engine" {
+		t.Skip("the engine's exec does not check it")
+	}
+	h.ok(t, h.sh(t, `mkdir -p real/one real/two && ln -sfn real/one to && ln -sfn real via`), 0)
+	one := h.Dir + "/real/one"
+	for dir, starts := range map[string]bool{
+		one: true, h.Dir + "/to": true, h.Dir + "/via/one": true, h.Dir + "/via/../real/one/": true,
+		h.Dir + "/real/two": false, h.Dir + "/real": false, h.Dir: false, "/": false,
+		h.Dir + "/no/such": false,
+	} {
+		for _, argv := range [][]string{{"/bin/sh", "-c", "pwd -P"}, {"./no-such-program"}} {
+			p, err := h.Environment.Start(t.Context(), dray.ProcessSpec{Argv: argv, Dir: dir, RealDir: one})
+			switch {
+			case err == nil && len(argv) == 1:
+				t.Errorf("in %s a program that is missing starts", dir)
+			case err == nil:
+				if got := finish(p, nil); got.stdout != one+"\n" || !starts {
+					t.Errorf("in %s it starts in %q", dir, got.stdout)
+				}
+			case starts && len(argv) == 1 && dray.CodeOf(err) == dray.CodeExecutableNotFound:
+			case starts, dray.CodeOf(err) != dray.CodeBadCwd && dray.CodeOf(err) != dray.CodeDenied:
+				t.Errorf("in %s: %v", dir, err)
+			}
+		}
+	}
+}
+
 // User, group and supplementary groups are right (EX-07).
 func testUser(t *testing.T, h Harness) {
 	got := h.sh(t, `echo $(id -u) $(id -g) $(id -G); echo again >/dev/stderr; echo again >/dev/stdout`)

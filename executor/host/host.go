@@ -110,7 +110,7 @@ func (e *environment) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Pr
 	results, warnings := e.host.makeResults(spec)
 	proc, err := e.host.pool.Start(ctx, process.Spec{
 		Argv: spec.Argv, Env: process.CallEnv(env, spec.CallID, results), Dir: procFDPath(opened),
-		Grace: spec.Grace, Keep: spec.KeepLeftovers, Terminal: spec.Terminal,
+		RealDir: spec.RealDir, Grace: spec.Grace, Keep: spec.KeepLeftovers, Terminal: spec.Terminal,
 	})
 	if err != nil {
 		e.host.removeResults(results)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -22,6 +23,14 @@ func start(spec Spec, fds []int) (pid, pidfd int, err *StartError) {
 	attr := &syscall.ProcAttr{
 		Dir: spec.Dir, Env: spec.Env,
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
+	}
+	if spec.RealDir != "" {
+		fd, err := openRealDir(spec)
+		if err != 0 {
+			return 0, -1, &StartError{Step: StepRealDir, Path: spec.Dir, Err: err}
+		}
+		defer func() { _ = unix.Close(fd) }()
+		attr.Dir = fdPath(fd) // entered before the fds of the new process are arranged
 	}
 	pidfd = -1
 	// Setctty uses fd 0
@@ -138,17 +147,44 @@ func classifyStartError(spec Spec, err error) *StartError {
 	return &StartError{Step: StepExec, Path: spec.Argv[0], Err: errno}
 }
 
-// checkWorkDir enters the working directory as the user, on a thread that ends afterwards.
+// checkWorkDir enters the working directory as the user.
 func checkWorkDir(spec Spec) syscall.Errno {
+	return asUser(spec.User, func() error {
+		var st unix.Stat_t
+		return unix.Stat(spec.Dir+"/.", &st)
+	})
+}
+
+// openRealDir opens the working directory as the user, and fails if it is not RealDir. What is
+// entered is the open directory: a symlink that is exchanged afterwards changes nothing.
+func openRealDir(spec Spec) (fd int, errno syscall.Errno) {
+	errno = asUser(spec.User, func() (err error) {
+		fd, err = unix.Open(spec.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if errno != 0 {
+		return -1, errno
+	}
+	if real, err := os.Readlink(fdPath(fd)); err != nil || real != spec.RealDir {
+		_ = unix.Close(fd)
+		return -1, unix.ESTALE
+	}
+	return fd, 0
+}
+
+// fdPath returns a path by which this process, and one that it forks, finds a file by its fd.
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// asUser runs a function of package unix with the file system credentials of a user, on a thread that
+// ends afterwards. Nil is the user of this process.
+func asUser(u *Credential, do func() error) syscall.Errno {
 	result := make(chan syscall.Errno, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if spec.User != nil {
-			setThreadFSCredentials(*spec.User)
+		if u != nil {
+			setThreadFSCredentials(*u)
 		}
-		var st unix.Stat_t
-		err := unix.Stat(spec.Dir+"/.", &st)
-		errno, _ := err.(syscall.Errno) //nolint:errorlint // Stat returns the bare number
+		errno, _ := do().(syscall.Errno) //nolint:errorlint // package unix returns the bare number
 		result <- errno
 	}()
 	return <-result

@@ -224,7 +224,7 @@ func WrapStartError(err error, dir string) error {
 		return err
 	}
 	named := *start
-	if named.Step == StepDir {
+	if named.Step == StepDir || named.Step == StepRealDir {
 		named.Path = dir
 	}
 	return dray.Errorf(named.Code(), "%w", &named).WithHint("%s", Hint(named.Code()))

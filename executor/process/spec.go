@@ -21,6 +21,8 @@ type Spec struct {
 	Env  []string
 	// Dir is the absolute working directory. The process enters it as its user.
 	Dir string
+	// RealDir is the path without symlinks that Dir must lead to. Empty is any.
+	RealDir string
 	// User is the user of the process; nil is the user of the supervisor.
 	User *Credential
 	// Grace is the time between TERM and KILL for leftover processes.
@@ -74,6 +76,7 @@ func packSpec(f *pack.Fields, s *Spec) {
 	packStrings(f, &s.Argv)
 	packStrings(f, &s.Env)
 	pack.Text(f, &s.Dir)
+	pack.Text(f, &s.RealDir)
 	pack.Optional(f, &s.User, packCredential)
 	pack.Uint(f, &s.Memory)
 	pack.Uint(f, &s.Data)
@@ -111,7 +114,7 @@ func (s Spec) check() error {
 	if len(s.Argv) == 0 {
 		return &StartError{Step: StepExec, Err: errors.New("empty argv")}
 	}
-	for _, list := range [][]string{s.Argv, s.Env, {s.Dir}} {
+	for _, list := range [][]string{s.Argv, s.Env, {s.Dir, s.RealDir}} {
 		for _, v := range list {
 			if strings.Contains(v, "\x00") {
 				return &StartError{Step: StepExec, Path: v, Err: errors.New("it contains a NUL byte")}
@@ -131,7 +134,8 @@ const (
 	StepUser                 // changes to the user
 	StepFork                 // creates the process and its streams
 	StepTerminal
-	StepPermit // takes the permit
+	StepPermit  // takes the permit
+	StepRealDir // compares the working directory with Spec.RealDir
 )
 
 // StartError is the error of a start. No process runs.
@@ -148,6 +152,8 @@ func (e *StartError) Error() string {
 	switch e.Step {
 	case StepDir:
 		doing = fmt.Sprintf("enter the working directory %q", e.Path)
+	case StepRealDir:
+		doing = fmt.Sprintf("enter the working directory %q, which leads elsewhere", e.Path)
 	case StepUser:
 		doing = "change to the user"
 	case StepFork:
@@ -207,7 +213,7 @@ func (e *StartError) Code() dray.Code {
 	switch {
 	case IsResourceLimit(e.Err):
 		return dray.CodeLimitExceeded
-	case e.Step == StepDir:
+	case e.Step == StepDir, e.Step == StepRealDir:
 		return dray.CodeBadCwd
 	case e.Step == StepUser:
 		return dray.CodeBadUser

@@ -12,17 +12,22 @@ import (
 // outsideMounts stands for a path of the container that is no path of the host.
 const outsideMounts = "\x00container"
 
-// RealDirectory returns the host directory of a call with symlinks resolved. It returns "" for a
-// call with paths of the container, and if the file system does not respond within 2 s.
-func RealDirectory(ctx context.Context, call dray.Call) string {
+// Directory returns the working directory of a call as its caller named it, empty if it named none.
+func Directory(call dray.Call) string {
 	inv := call.Invocation
-	if inv.Paths == dray.PathsOfContainer {
-		return ""
-	}
 	dir := inv.Cwd
+	if call.Tool.InWorkspace {
+		dir = ""
+	}
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(cmp.Or(call.Route.Workspace, inv.Workspace), dir)
 	}
+	return dir
+}
+
+// RealPath returns a path of the host without symlinks, empty for a relative one, and if the file
+// system does not answer in time.
+func RealPath(ctx context.Context, dir string) string {
 	done := make(chan string, 1)
 	go func() { done <- realPath(dir) }() // may outlive the call on a file system that hangs
 	ctx, cancel := context.WithTimeout(ctx, pathTimeout)

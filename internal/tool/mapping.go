@@ -77,6 +77,9 @@ func (m *mapping) mapCall(call *dray.Call) error {
 	if call.WorkDir, err = m.dir(call.Invocation, call.Route); err != nil {
 		return err
 	}
+	if call.RealDir, err = m.realDir(*call); err != nil {
+		return err
+	}
 	opts := m.options("/input", m.input)
 	if m.rewritesText(call.Invocation) {
 		opts.Texts = m.paths.texts
@@ -216,6 +219,27 @@ func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
 	default:
 		return inv.Cwd, nil
 	}
+}
+
+// realDir returns where the working directory must lead: to the one that was approved (SE-04). Of a
+// directory of the container that is not mapped, what was approved is its path, so no symlink may be
+// in it. That of a call that names none is configured, and may have some.
+func (m *mapping) realDir(call dray.Call) (string, error) {
+	a, inv := call.Approved, call.Invocation
+	onHost := m.caps.Kind == dray.KindHost
+	names := inv.Cwd != "" && !m.InWorkspace || onHost && inv.Workspace+call.Route.Workspace != ""
+	switch {
+	case a == nil, !names:
+		return "", nil
+	case onHost:
+		return cmp.Or(a.Directory, path.Clean(call.WorkDir)), nil
+	case m.maps && a.Directory != "":
+		t, err := m.mapper.ToContainer(a.Directory)
+		if err != nil || t.Mapped {
+			return t.Path, err
+		}
+	}
+	return path.Clean(call.WorkDir), nil
 }
 
 // absolute maps an absolute directory. One that is neither under a mount nor in the workspace may

@@ -171,7 +171,8 @@ func (r *Registry) start(ctx context.Context, call dray.Call, argv []string, std
 ) (executor.Outcome, error) {
 	inv := call.Invocation
 	spec := dray.ProcessSpec{
-		Argv: argv, Env: withContext(inv), Dir: call.WorkDir, Terminal: inv.Terminal,
+		Argv: argv, Env: withContext(inv), Dir: call.WorkDir, RealDir: call.RealDir,
+		Terminal:      inv.Terminal,
 		KeepLeftovers: inv.Leftovers == dray.KeepLeftovers, CallID: inv.ID,
 	}
 	opts := executor.Options{

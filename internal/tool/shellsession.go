@@ -244,8 +244,11 @@ func (r *Registry) runInSession(ctx context.Context, call dray.Call, in sessionC
 	if err := checkSession(call, s.state.public(in.Session)); err != nil {
 		return dray.Result{}, err
 	}
-	if call.Invocation.StartsInSessionCwd() {
-		call.WorkDir = cmp.Or(s.state.cwd, call.WorkDir)
+	if s.state.cwd != "" && call.Invocation.StartsInSessionCwd() {
+		call.WorkDir = s.state.cwd
+		if a := call.Approved; a != nil { // in a container what was approved is the path
+			call.RealDir = cmp.Or(a.Directory, s.state.cwd)
+		}
 	}
 	callEnv := call.Invocation.Env
 	env, prelude := s.state.restore(in.shell, callEnv)
@@ -277,7 +280,7 @@ func (s *shellState) public(name string) dray.SessionState {
 
 // checkSession refuses a call whose approval is of another state of its session (SE-04).
 func checkSession(call dray.Call, state dray.SessionState) error {
-	if call.SessionDigest == "" || call.SessionDigest == state.Digest() {
+	if call.Approved == nil || call.Approved.SessionDigest == state.Digest() {
 		return nil
 	}
 	return dray.Errorf(dray.CodeApprovalRequired,

@@ -14,13 +14,14 @@ import (
 // Protocols that this build supports. Every change of a frame or a message needs a new number,
 // because messages contain no field names.
 //
+//	7  Start has the directory that its directory must lead to
 //	6  Exited has the state of a session
 //	5  a start needs a permit
 //	4  the agent listens and the daemon connects; Start has a call, and Exited its results
 //	3  messages are packed; 1 and 2 were never released
 const (
-	MinProtocol = 6
-	MaxProtocol = 6
+	MinProtocol = 7
+	MaxProtocol = 7
 )
 
 // magic starts a connection. A shell or an error message in place of a peer differs from it.

@@ -30,6 +30,8 @@ type Start struct {
 	Groups []string
 	// Dir is absolute. Empty is the user's home directory.
 	Dir string
+	// RealDir is the path without symlinks that Dir must lead to. Empty is any.
+	RealDir string
 	// Env is what the engine gives every exec. The result of Probe, CallEnv and RemoteEnv override it,
 	// in this order.
 	Env       []string
@@ -60,6 +62,7 @@ func (s *Start) fields(f *pack.Fields) {
 	pack.Text(f, &s.User)
 	packStrings(f, &s.Groups)
 	pack.Text(f, &s.Dir)
+	pack.Text(f, &s.RealDir)
 	packStrings(f, &s.Env)
 	packProbe(f, &s.Probe)
 	packStrings(f, &s.CallEnv)

@@ -19,7 +19,7 @@ func messages() []wire.Message {
 			Argv: []string{"sh", "", "\xff\x00"}, Helper: []string{
 				"files",
 				"/",
-			}, User: "vscode", Groups: []string{"7"}, Dir: "/work", Env: []string{"A=1"},
+			}, User: "vscode", Groups: []string{"7"}, Dir: "/work", RealDir: "/w", Env: []string{"A=1"},
 			Probe: wire.Probe{
 				Kind: "loginShell", Shell: "/bin/sh",
 				Dir: "/",

@@ -277,8 +277,8 @@ func TestHello(t *testing.T) {
 		first         int
 	}{
 		"a later time's": {
-			body: "\x0e\x12\x02v9 and whatever it means by that", version: "v9",
-			first: 7,
+			body: "\x10\x12\x02v9 and whatever it means by that", version: "v9",
+			first: 8,
 		},
 		"an earlier one's": {body: "\x02\x04\x02v1", version: "v1", first: 1},
 	} {

@@ -45,6 +45,7 @@ type Request struct {
 	Environment dray.EnvironmentKind `json:"environment" doc:"host or container"`
 	Rule        string               `json:"rule" doc:"The routing rule that decided the environment."`
 	Cwd         string               `json:"cwd,omitzero"`
+	Directory   string               `json:"directory,omitzero" doc:"The working directory on the host without symlinks, if that is another path."`
 	Env         map[string]string    `json:"env,omitempty" doc:"The variables that the call adds."`
 	Context     dray.CallContext     `json:"context,omitzero" doc:"Its ids, which are variables of the process, without labels."`
 	Stdin       *Stdin               `json:"stdin,omitzero"`
@@ -96,6 +97,7 @@ func (r *Request) Lines() (lines []Line, complete bool) {
 	add("runs", r.Place()+" ("+r.Rule+")")
 	add("workspace", r.Workspace)
 	add("directory", r.Cwd)
+	add("directory leads to", r.Directory)
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
 		add("variable", name+"="+r.Env[name])
 	}
@@ -201,7 +203,8 @@ type identity struct {
 type description struct {
 	request []byte // what a human sees: a [Request] as JSON
 	hash    string // of its identity
-	session string // digest of the state of its session, empty without one
+	// approved is what of the call can change until it starts.
+	approved dray.Approved
 }
 
 // describe returns the description of a call with a decision. It reads stdin and seeks to its
@@ -212,12 +215,16 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 		return description{}, err
 	}
 	redactor := call.RedactorOf(ctx)
-	session, digest := sessionOf(cfg, c, redactor)
-	out := description{session: digest}
+	session, state := sessionOf(cfg, c, redactor)
+	dir := directoryOf(ctx, c, state)
+	out := description{approved: dray.Approved{Directory: dir.real}}
+	if session != nil {
+		out.approved.SessionDigest = state.Digest()
+	}
 	id := identity{
 		Invocation: c.Invocation, LocalEnv: c.Invocation.LocalEnv, Kind: c.Route.Environment,
 		Container: c.Route.Container, Workspace: c.Route.Workspace, Stdin: stdin,
-		Definition: c.Tool.Definition, Session: digest, Directory: policy.RealDirectory(ctx, c),
+		Definition: c.Tool.Definition, Session: out.approved.SessionDigest, Directory: dir.real,
 	}
 	id.Invocation.ID, id.Invocation.Context.Labels = "", nil
 	if out.hash, err = hashOf(cfg.Key, id); err != nil {
@@ -232,14 +239,17 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 		Env:     inv.Env, Timeout: inv.Timeout.Seconds(), Leftovers: inv.Leftovers, Sync: inv.Sync,
 		Reasons: d.Reasons, Policies: d.Policies, Session: session,
 	}
-	shown.Context.Labels = nil
 	if len(inv.Input) > maxShownInput {
 		shown.Input = nil
 	} else if c.Tool.Program != nil {
 		shown.Argv, shown.Variables = c.Tool.Program(inv.Input)
 	}
-	if session != nil && session.Cwd != "" && inv.StartsInSessionCwd() {
+	shown.Context.Labels = nil
+	if dir.ofSession {
 		shown.Cwd = "" // the call starts in that of the session
+	}
+	if dir.real != dir.named {
+		shown.Directory = redactor.Text(dir.real)
 	}
 	if stdin != nil {
 		s := *stdin
@@ -252,15 +262,35 @@ func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (
 	return out, nil
 }
 
+// directory is where a call starts.
+type directory struct {
+	named string // by the call or its session
+	// real is the same on the host without symlinks, empty for a directory of a container.
+	real      string
+	ofSession bool
+}
+
+func directoryOf(ctx context.Context, c dray.Call, state dray.SessionState) directory {
+	d := directory{named: policy.Directory(c)}
+	if state.Cwd != "" && c.Invocation.StartsInSessionCwd() {
+		d.named, d.ofSession = state.Cwd, true
+	}
+	ofContainer := d.ofSession || c.Invocation.Paths == dray.PathsOfContainer
+	if c.Route.Environment == dray.KindHost || !ofContainer {
+		d.real = policy.RealPath(ctx, d.named)
+	}
+	return d
+}
+
 // maxShownSession bounds the state of a session that a human is shown, in bytes.
 const maxShownSession = 16 << 10
 
-// sessionOf returns the state of the session of a call, without secrets, and the digest of the
-// whole state. For a call without a session it returns nil and "".
-func sessionOf(cfg Config, c dray.Call, redactor *redact.Redactor) (*Session, string) {
+// sessionOf returns the state of the session of a call, without secrets and in full. For a call
+// without a session it returns nil and an empty state.
+func sessionOf(cfg Config, c dray.Call, redactor *redact.Redactor) (*Session, dray.SessionState) {
 	state, ok := cfg.Session(c)
 	if !ok {
-		return nil, ""
+		return nil, dray.SessionState{}
 	}
 	shown := &Session{SessionState: dray.SessionState{
 		Name: state.Name, Cwd: redactor.Text(state.Cwd), Unset: state.Unset,
@@ -281,7 +311,7 @@ func sessionOf(cfg Config, c dray.Call, redactor *redact.Redactor) (*Session, st
 	if size > maxShownSession {
 		shown.Set, shown.Functions, shown.Unset, shown.Omitted = nil, nil, nil, true
 	}
-	return shown, state.Digest()
+	return shown, state
 }
 
 func hashOf(key []byte, id identity) (string, error) {

@@ -83,7 +83,7 @@ func (g *Gate) Executor(decider Decider, next dray.Executor) dray.Executor {
 		case policy.Allow:
 		case policy.Ask:
 			var err error
-			if c.SessionDigest, err = g.ask(ctx, c, sink, d); err != nil {
+			if c.Approved, err = g.ask(ctx, c, sink, d); err != nil {
 				return dray.Result{}, err
 			}
 		default:
@@ -116,28 +116,28 @@ func deniedByPolicy(c dray.Call, d policy.Decision) error {
 			c.Invocation.Tool)
 }
 
-// ask returns when the call has used an approval. session is the digest of the session's state that
-// the approval is for, empty for a call without a session.
+// ask returns what an approval is for, when the call has used one.
 func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.Decision,
-) (session string, err error) {
+) (*dray.Approved, error) {
 	for {
 		// described again after each wait: the session and the directory may have changed
 		described, err := describe(ctx, g.cfg, c, d)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		a, changed, err := g.useOrRequest(ctx, c, described, d)
-		if err != nil || a.State == audit.ApprovalUsed {
-			return described.session, err
-		}
 		switch {
+		case err != nil:
+			return nil, err
+		case a.State == audit.ApprovalUsed:
+			return &described.approved, nil
 		case a.State == audit.ApprovalDenied:
-			return "", deniedError(a)
+			return nil, deniedError(a)
 		case !call.AwaitsApproval(ctx):
-			return "", requiredError(a)
+			return nil, requiredError(a)
 		}
 		if err := g.wait(ctx, a, sink, changed); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 }
