@@ -1,9 +1,44 @@
 package features
 
 import (
+	"net/http"
 	"os"
 	"testing"
+	"time"
 )
+
+// A call that waited for its approval while a reload forbade it does not run (SE-04).
+func TestApprovalAfterPolicyHasChanged(t *testing.T) {
+	dir := newDir(t)
+	permit := "permit (principal, action, resource);\n"
+	writeFiles(t, dir, map[string]string{"p.cedar": permit})
+	a := startAsking(t, "policy: {files: ["+dir+"/p.cedar]}\n")
+	got, err := a.call(t.Context(), "?wait_ms=0", a.deploy("prod"))
+	if err != nil || got.status != http.StatusAccepted {
+		t.Fatalf("%v: %s", err, got.raw)
+	}
+	waiting := got.id()
+	var approval string
+	for deadline := time.Now().Add(20 * time.Second); approval == ""; {
+		if time.Now().After(deadline) {
+			t.Fatal("the call does not wait for an approval")
+		}
+		approval, _ = getFrom(t, a.daemon, "/v1/invocations/"+waiting).at("/approval").(string)
+	}
+	writeFiles(t, dir, map[string]string{
+		"p.cedar": permit + `forbid (principal, action == Action::"call", resource == Tool::"deploy");`,
+	})
+	if ran := a.dray(t.Context(), nil, "reload"); ran.code != 0 {
+		t.Fatalf("reload: %s", ran.stderr)
+	}
+	if status := a.decide(approval, "approve"); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	end := getFrom(t, a.daemon, "/v1/invocations/"+waiting+"?wait_ms=20000")
+	if end.at("/error/code") != "denied" || a.runs() != 0 {
+		t.Errorf("%d runs: %s", a.runs(), end.raw)
+	}
+}
 
 // In a container an approval is of a directory as it is called there, where no symlink leads
 // elsewhere (SE-04).

@@ -130,6 +130,7 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		Session: d.shells.State,
 		Log:     d.audit, Key: requestKey, Principal: d.principal(),
 		Lifetime: func() time.Duration { return d.current.Load().cfg.Policy.ApprovalLifetime },
+		Policies: func() approval.Decider { return d.current.Load().policies },
 	})
 	first, err := d.newGeneration(cfg)
 	if err != nil {

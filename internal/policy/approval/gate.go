@@ -49,6 +49,9 @@ type Config struct {
 	// Session returns the state of the session of a shell that a call names. ok is false for a call
 	// without one.
 	Session func(c dray.Call) (state dray.SessionState, ok bool)
+	// Policies returns the present policies. They decide again about a call that has waited, because
+	// they may have changed since it began.
+	Policies func() Decider
 	// Now returns the time. Nil is [time.Now].
 	Now func() time.Time
 }
@@ -116,7 +119,8 @@ func deniedByPolicy(c dray.Call, d policy.Decision) error {
 			c.Invocation.Tool)
 }
 
-// ask returns what an approval is for, when the call has used one.
+// ask returns what an approval is for, when the call has used one, and nil when the call needs none
+// any more.
 func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.Decision,
 ) (*dray.Approved, error) {
 	for {
@@ -138,6 +142,13 @@ func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.De
 		}
 		if err := g.wait(ctx, a, sink, changed); err != nil {
 			return nil, err
+		}
+		switch d = g.cfg.Policies().Decide(ctx, c); d.Effect {
+		case policy.Allow:
+			return nil, nil
+		case policy.Ask:
+		default:
+			return nil, deniedByPolicy(c, d)
 		}
 	}
 }
