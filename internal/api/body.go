@@ -51,6 +51,12 @@ func (b *bodyReader) decode(w http.ResponseWriter, r *http.Request, v any) error
 	if err := checkContentType(r); err != nil {
 		return err
 	}
+	return b.read(w, r, func(data []byte) error { return strictjson.Decode(data, v) })
+}
+
+// read receives a whole body. data must not be used after use has returned.
+func (b *bodyReader) read(w http.ResponseWriter, r *http.Request, use func(data []byte) error,
+) error {
 	body := &bodyQuota{
 		Reader: http.MaxBytesReader(unwrap(w), r.Body, b.max), total: &b.received,
 		limit: maxBodies * b.max,
@@ -64,7 +70,7 @@ func (b *bodyReader) decode(w http.ResponseWriter, r *http.Request, v any) error
 		return b.error(err)
 	}
 	defer free()
-	return strictjson.Decode(data, v)
+	return use(data)
 }
 
 // receive receives a whole body. The caller must call free when it is done with data.

@@ -242,12 +242,21 @@ func TestRefusedBodyIsDrained(t *testing.T) {
 
 // All bodies in progress share a bounded amount of memory.
 func TestBodyQuota(t *testing.T) {
-	d := start(t, func(p *fakeDeps) { p.maxBody = 1 << 20 })
+	for _, path := range []string{"/v1/invocations", "/mcp"} {
+		t.Run(path, func(t *testing.T) { fillBodyQuota(t, path) })
+	}
+}
+
+func fillBodyQuota(t *testing.T, path string) {
+	d := start(t, func(p *fakeDeps) {
+		p.maxBody = 1 << 20
+		p.config = func(cfg *api.Config) { cfg.MCP = noMCP{} }
+	})
 	var slow []*net.UnixConn
 	for range 20 {
 		conn := d.dial()
 		slow = append(slow, conn)
-		head := "POST /v1/invocations HTTP/1.1\r\nHost: x\r\nContent-Type: " +
+		head := "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: " +
 			"application/json\r\nContent-Length: 1000000\r\n\r\n"
 		if _, err := io.WriteString(conn, head+strings.Repeat(" ", 900_000)); err != nil &&
 			!errors.Is(err, syscall.EPIPE) {
@@ -278,6 +287,12 @@ func TestBodyQuota(t *testing.T) {
 		}
 	}
 }
+
+// noMCP serves nothing.
+type noMCP struct{}
+
+func (noMCP) Serve(http.ResponseWriter, *http.Request, string, func() bool) {}
+func (noMCP) Close()                                                        {}
 
 // A client that closes its sending side counts as disconnected, and gets an error.
 func TestHalfClosedConnection(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -42,9 +41,7 @@ func (s *Server) register() error {
 		api.Adapter().Handle(&op.Operation, s.adaptHandler(op))
 	}
 	if s.cfg.MCP != nil {
-		s.mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
-			s.cfg.MCP.Serve(w, r, principal(r), inCall(r))
-		})
+		s.mux.HandleFunc("/mcp", s.serveMCP)
 	}
 	fixSchemas(schemas)
 	addEventSchemas(schemas.Map())

@@ -29,22 +29,21 @@ func (s *Server) operations(schemas huma.Registry) []*operation {
 	op := func(route, id string, h handler, summary string) *operation {
 		return newOperation(schemas, route, id, h, summary)
 	}
-	bodies := &bodyReader{dir: s.cfg.BodyDir, max: s.cfg.MaxBody}
 	proofs := &proofs{prover: s.cfg.Prover, access: s.cfg.Access}
-	approvals := &approvals{gate: s.cfg.Approvals, access: s.cfg.Access, bodies: bodies}
-	return slices.Concat(s.callOperations(op, bodies), proofs.operations(op), approvals.operations(op),
-		s.otherOperations(op, bodies))
+	approvals := &approvals{gate: s.cfg.Approvals, access: s.cfg.Access, bodies: s.bodies}
+	return slices.Concat(s.callOperations(op), proofs.operations(op), approvals.operations(op),
+		s.otherOperations(op))
 }
 
 type newOperationFunc func(route, id string, h handler, summary string) *operation
 
 // callOperations returns the endpoints of calls.
-func (s *Server) callOperations(op newOperationFunc, bodies *bodyReader) []*operation {
+func (s *Server) callOperations(op newOperationFunc) []*operation {
 	find := finder{
 		calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access, record: s.cfg.Record,
 	}
-	calls := &invocations{finder: find, configured: &s.current, bodies: bodies}
-	control := &control{finder: find, bodies: bodies}
+	calls := &invocations{finder: find, configured: &s.current, bodies: s.bodies}
+	control := &control{finder: find, bodies: s.bodies}
 	output := &outputs{finder: find, captures: s.cfg.Captures, fail: s.fail}
 	lists := &lists{
 		calls: s.cfg.Calls, audit: s.cfg.Audit, access: s.cfg.Access, log: s.cfg.Log,
@@ -181,12 +180,12 @@ const (
 const toolWorkspace = "The absolute host directory of the workspace that declares the tool."
 
 // otherOperations returns the endpoints of workspaces, tools and the daemon itself.
-func (s *Server) otherOperations(op newOperationFunc, bodies *bodyReader) []*operation {
+func (s *Server) otherOperations(op newOperationFunc) []*operation {
 	ws := &workspaces{
-		manager: s.cfg.Workspaces, calls: s.cfg.Calls, access: s.cfg.Access, bodies: bodies,
+		manager: s.cfg.Workspaces, calls: s.cfg.Calls, access: s.cfg.Access, bodies: s.bodies,
 		record: s.cfg.Record,
 	}
-	about, toolset := &info{server: s, bodies: bodies}, &tools{server: s}
+	about, toolset := &info{server: s, bodies: s.bodies}, &tools{server: s}
 	onWorkspace := func(route string, a workspace.Action, summary string) *operation {
 		return op(route, string(a)+"-workspace", ws.run(a), summary+orStream+
 			"its progress, and the workspace with the end event.").

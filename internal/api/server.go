@@ -92,7 +92,8 @@ type Config struct {
 
 // MCP serves the Model Context Protocol; *[mcp.Server] implements it.
 type MCP interface {
-	// Serve serves a request of a principal. inCall reports whether a process of a call makes it.
+	// Serve serves a request of a principal, whose body is in memory. inCall reports whether a process
+	// of a call makes it.
 	Serve(w http.ResponseWriter, r *http.Request, principal string, inCall func() bool)
 	// Close ends all sessions and the responses that have no end of their own.
 	Close()
@@ -183,6 +184,7 @@ type Captures interface {
 type Server struct {
 	cfg     Config
 	guard   guard
+	bodies  *bodyReader
 	current atomic.Pointer[Configured]
 	mux     *http.ServeMux
 	openapi []byte
@@ -213,7 +215,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, guard: newGuard(cfg.TCP), mux: http.NewServeMux(), lastRequest: time.Now(),
-		idle: make(chan struct{}),
+		idle: make(chan struct{}), bodies: &bodyReader{dir: cfg.BodyDir, max: cfg.MaxBody},
 	}
 	s.closeIdle = sync.OnceFunc(func() { close(s.idle) })
 	s.Configure(&cfg.Configured)

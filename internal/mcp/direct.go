@@ -53,20 +53,16 @@ type directResult struct {
 }
 
 // serveDirect serves a request that is a directCall, and reports whether it was one. If not, it has
-// written nothing, and the body can be read from its beginning. The SDK decodes a request seven
-// times, and the schema of its tool, which costs more than the rest of a call (docs/adr/0050).
-func (s *Server) serveDirect(w http.ResponseWriter, r *http.Request, principal string) bool {
+// written nothing. The SDK decodes a request seven times, and the schema of its tool, which costs
+// more than the rest of a call (docs/adr/0050).
+func (s *Server) serveDirect(w http.ResponseWriter, r *http.Request, principal string,
+	body []byte,
+) bool {
 	if !isDirect(r) {
-		return false
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxDirect+1))
-	if err != nil || len(body) > maxDirect {
-		r.Body = prefixed(body, err, r.Body)
 		return false
 	}
 	c, t := s.directCall(r, body)
 	if t == nil {
-		r.Body = prefixed(body, nil, r.Body)
 		return false
 	}
 	req := &sdk.CallToolRequest{
@@ -134,7 +130,8 @@ func isDirect(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.Header.Get(methodHeader) == "tools/call" &&
 		r.Header.Get(versionHeader) == statelessRevision && r.Header.Get("Content-Type") == mediaJSON &&
 		strings.Contains(accept, mediaJSON) && strings.Contains(accept, "text/event-stream") &&
-		r.Header.Get(sessionHeader) == "" && r.Header.Get("Last-Event-ID") == ""
+		r.Header.Get(sessionHeader) == "" && r.Header.Get("Last-Event-ID") == "" &&
+		r.ContentLength <= maxDirect
 }
 
 // directCall decodes a body and returns the tool that it calls, nil if the SDK must serve the
@@ -163,20 +160,3 @@ func (s *Server) directCall(r *http.Request, body []byte) (c directCall, t *dray
 func isRequestID(id json.RawMessage) bool {
 	return len(id) > 0 && (id[0] == '"' || len(bytes.Trim(id, "-0123456789")) == 0)
 }
-
-// prefixed returns a body that begins with what was read of it, and with the error of that.
-func prefixed(read []byte, err error, rest io.ReadCloser) io.ReadCloser {
-	type body struct {
-		io.Reader
-		io.Closer
-	}
-	if err != nil {
-		return body{io.MultiReader(bytes.NewReader(read), failedReader{err}), rest}
-	}
-	return body{io.MultiReader(bytes.NewReader(read), rest), rest}
-}
-
-// failedReader is the end of a body that could not be read.
-type failedReader struct{ err error }
-
-func (r failedReader) Read([]byte) (int, error) { return 0, r.err }

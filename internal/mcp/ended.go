@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"sync"
 )
@@ -69,7 +67,7 @@ func withCancel(ctx context.Context) (_ context.Context, stop func()) {
 }
 
 // serveEnded serves a request of a session that has ended. It has no events for the client.
-func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request, principal string) {
+func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request, principal string, body []byte) {
 	session := r.Header.Get(sessionHeader)
 	switch r.Method {
 	case http.MethodDelete:
@@ -81,15 +79,6 @@ func (s *Server) serveEnded(w http.ResponseWriter, r *http.Request, principal st
 		s.stateless.ServeHTTP(w, r)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBody))
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		http.Error(w, "the message is too large", http.StatusRequestEntityTooLarge)
-		return
-	}
-	if err != nil {
-		return // the client has disconnected
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
 	m, err := parseMessage(body)
 	switch {
 	case err != nil: // the SDK says what is wrong

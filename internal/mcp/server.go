@@ -153,15 +153,20 @@ type inCallKey struct{}
 
 const inCallExtra = "in call"
 
-// Serve serves a request of a principal. inCall reports whether a process of a call makes it.
+// Serve serves a request of a principal, whose body is in memory. inCall reports whether a process
+// of a call makes it.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string,
 	inCall func() bool,
 ) {
 	r = r.Clone(context.WithValue(r.Context(), inCallKey{}, inCall))
+	body, ok := readMessage(w, r)
+	if !ok {
+		return
+	}
 	// The SDK takes the principal of a request from its token. Sessions belong to one principal.
 	r.Header.Set("Authorization", "Bearer "+principal)
 	setDefaults(r.Header, r.URL.Query())
-	if s.serveDirect(w, r, principal) {
+	if s.serveDirect(w, r, principal, body) {
 		return
 	}
 	s.updateTools(r.Context()) // here, because the SDK asks for its server twice a request
@@ -176,7 +181,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string,
 	case s.ids.isDeleted(principal, id):
 		http.Error(w, "the session was deleted: initialize a new one", http.StatusNotFound)
 	case s.ids.signed(id) && s.session(id) == nil:
-		s.serveEnded(w, r, principal)
+		s.serveEnded(w, r, principal, body)
 	case r.Method == http.MethodDelete:
 		defer s.ids.delete(principal, id)
 		s.stateful.ServeHTTP(w, r)
