@@ -1,11 +1,62 @@
 package features
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
+
+// elicits is the _meta of a request whose client can ask its user.
+var elicits = strings.Replace(plainMeta, `Capabilities":{}`,
+	`Capabilities":{"elicitation":{"form":{}}}`, 1)
+
+// question makes a call over MCP, and returns the state of the question about it and its body.
+func (a *asking) question(to string) (state, body string) {
+	a.t.Helper()
+	body = plainCall("1", "deploy", fmt.Sprintf(`{"to":%q,"cwd":"%s/work"}`, to, a.root), elicits)
+	resp := postMCP(a.t.Context(), a.t, a.daemon, "", "deploy", body)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	found := requestState.FindSubmatch(text)
+	if found == nil {
+		a.t.Fatalf("the client's user is not asked: %s", text)
+	}
+	return string(found[1]), body
+}
+
+var requestState = regexp.MustCompile(`"requestState":"([^"]+)"`)
+
+// answered returns the body of a request that answers a question.
+func answered(body, state, action string) string {
+	return strings.Replace(body, `"_meta":`, fmt.Sprintf(
+		`"requestState":%q,"inputResponses":{"approval":{"action":%q,"content":{}}},"_meta":`,
+		state, action), 1)
+}
+
+// A user who declines a call that another one has approved meanwhile has the last word on it
+// (MC-05).
+func TestApprovalDeclinedAfterApproval(t *testing.T) {
+	a := startAsking(t, "")
+	state, body := a.question("prod")
+	id, _, _ := strings.Cut(state, ".")
+	if status := a.decide(id, "approve"); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	resp := postMCP(t.Context(), t, a.daemon, "", "deploy", answered(body, state, "decline"))
+	defer resp.Body.Close()
+	if got := fmt.Sprint(readReply(t, resp).message); a.runs() != 0 || !strings.Contains(got, "declined") {
+		t.Errorf("%d runs: %s", a.runs(), got)
+	}
+	a.steps(id, "pending", "approved")
+}
 
 // A call that waited for its approval while a reload forbade it does not run (SE-04).
 func TestApprovalAfterPolicyHasChanged(t *testing.T) {

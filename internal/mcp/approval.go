@@ -100,7 +100,12 @@ func (s *Server) takeAnswer(ctx context.Context, req *sdk.CallToolRequest) (id s
 	if !ok || reply == nil {
 		return id, nil
 	}
-	return id, s.decide(ctx, deciderOf(req), id, reply)
+	a, err := s.decide(ctx, deciderOf(req), id, reply)
+	if err == nil && reply.Action == "decline" && a.State == audit.ApprovalApproved {
+		return "", dray.Errorf(dray.CodeDenied, "the user declined this call, which %s has approved",
+			a.DecidedBy).WithHint("nothing ran; without the state the call uses the approval")
+	}
+	return id, err
 }
 
 // deciderOf returns the user of the client that makes a request.
@@ -114,22 +119,23 @@ func deciderOf(req sdk.Request) call.Decider {
 
 // decide records the answer of a client's user about an approval. An answer other than accept and
 // decline, such as cancel, decides nothing: the approval stays pending. decide fails with denied
-// for a process of a call, which is no client with a user (SE-05).
+// for a process of a call, which is no client with a user (SE-05). It returns the approval as it is
+// then, and no error if it was decided before.
 func (s *Server) decide(ctx context.Context, who call.Decider, id string, answer *sdk.ElicitResult,
-) error {
+) (audit.Approval, error) {
 	if answer.Action != "accept" && answer.Action != "decline" {
-		return nil
+		return audit.Approval{}, nil
 	}
 	if err := who.Check(); err != nil {
-		return err
+		return audit.Approval{}, err
 	}
-	_, err := s.cfg.Approvals.Decide(ctx, who.Principal, id, approval.Verdict{
+	a, err := s.cfg.Approvals.Decide(ctx, who.Principal, id, approval.Verdict{
 		Approve: answer.Action == "accept", Principal: who.Principal, Via: "elicitation",
 	})
 	if code := dray.CodeOf(err); code == dray.CodeConflict || code == dray.CodeNotFound {
-		return nil // the call then ends with the state of the approval
+		return a, nil // the call then ends with the state of the approval
 	}
-	return err
+	return a, err
 }
 
 // setApprovalKey sets the idempotency key of a request that repeats another with an answer. The key

@@ -272,7 +272,8 @@ func (s callTasks) updateTask(ctx context.Context, principal, id string,
 				WithHint("answer with the result of an elicitation")
 		}
 	}
-	return s.decide(ctx, taskRequestOf(ctx).user, rec.Approval, &answer)
+	_, err = s.decide(ctx, taskRequestOf(ctx).user, rec.Approval, &answer)
+	return err
 }
 
 func (s callTasks) cancelTask(ctx context.Context, principal, id string) error {
