@@ -77,8 +77,8 @@ type ProcessSpec struct {
 	Env map[string]string
 	// Dir is an absolute path in the environment. Empty is Capabilities.WorkspaceFolder.
 	Dir string
-	// RealDir is the path without symlinks that Dir must lead to. If it leads elsewhere, the start fails
-	// with bad_cwd. Empty is anywhere. The engine's exec, without an agent, does not check it.
+	// RealDir is the path without symlinks that Dir must lead to. If it leads elsewhere, the start
+	// fails with bad_cwd. Empty is anywhere. The engine's exec, without an agent, does not check it.
 	RealDir string
 	// Grace is the time between TERM and KILL for leftover processes. Zero sends KILL at once.
 	Grace time.Duration

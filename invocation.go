@@ -176,8 +176,8 @@ type Call struct {
 type Approved struct {
 	// SessionDigest is [SessionState.Digest] of its session of a shell, empty without one.
 	SessionDigest string
-	// Directory is its working directory on the host without symlinks, empty if that is not known: of a
-	// directory of a container that is not mapped.
+	// Directory is its working directory on the host without symlinks, empty if that is not known: of
+	// a directory of a container that is not mapped.
 	Directory string
 }
 

@@ -156,8 +156,9 @@ func TestMCPDirect_LeftToTheSDK(t *testing.T) {
 		"a batch":            {"[" + plain + "]", nil},
 		"an id that is null": {strings.Replace(plain, `"id":1`, `"id":null`, 1), nil},
 		"an unknown tool":    {strings.Replace(plain, `"exec"`, `"nothing"`, 1), []string{"Mcp-Name", "nothing"}},
-		"arguments twice": {strings.Replace(plain, `"_meta":`, `"arguments":`+touch+`,"_meta":`, 1),
-			nil},
+		"arguments twice": {
+			strings.Replace(plain, `"_meta":`, `"arguments":`+touch+`,"_meta":`, 1), nil,
+		},
 		"another message":    {plain + plain, nil},
 		"another media type": {plain, []string{"Content-Type", "text/plain"}},
 	} {

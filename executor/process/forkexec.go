@@ -165,7 +165,7 @@ func openRealDir(spec Spec) (fd int, errno syscall.Errno) {
 	if errno != 0 {
 		return -1, errno
 	}
-	if real, err := os.Readlink(fdPath(fd)); err != nil || real != spec.RealDir {
+	if path, err := os.Readlink(fdPath(fd)); err != nil || path != spec.RealDir {
 		_ = unix.Close(fd)
 		return -1, unix.ESTALE
 	}
@@ -175,8 +175,8 @@ func openRealDir(spec Spec) (fd int, errno syscall.Errno) {
 // fdPath returns a path by which this process, and one that it forks, finds a file by its fd.
 func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// asUser runs a function of package unix with the file system credentials of a user, on a thread that
-// ends afterwards. Nil is the user of this process.
+// asUser runs a function of package unix with the file system credentials of a user, on a thread
+// that ends afterwards. Nil is the user of this process.
 func asUser(u *Credential, do func() error) syscall.Errno {
 	result := make(chan syscall.Errno, 1)
 	go func() {

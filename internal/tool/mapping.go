@@ -222,8 +222,8 @@ func (m *mapping) dir(inv dray.Invocation, route dray.Route) (string, error) {
 }
 
 // realDir returns where the working directory must lead: to the one that was approved (SE-04). Of a
-// directory of the container that is not mapped, what was approved is its path, so no symlink may be
-// in it. That of a call that names none is configured, and may have some.
+// directory of the container that is not mapped, what was approved is its path, so no symlink may
+// be in it. That of a call that names none is configured, and may have some.
 func (m *mapping) realDir(call dray.Call) (string, error) {
 	a, inv := call.Approved, call.Invocation
 	onHost := m.caps.Kind == dray.KindHost
