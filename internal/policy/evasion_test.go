@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/dray-dev/dray"
@@ -291,4 +293,23 @@ when { context.programs.contains("git") && context.argv.containsAny(["push", "?"
 			t.Errorf("%s: %+v", command, d)
 		}
 	}
+}
+
+// Calls that are decided at the same time do not see each other's text (SE-04).
+func TestFactsOf_AtTheSameTime(t *testing.T) {
+	var group sync.WaitGroup
+	for i := range 8 {
+		word := strings.Repeat(string(rune('a'+i)), 40+i)
+		call := shell(t, "echo "+word+" '"+word+"' \""+word+"\"; "+word+" x")
+		group.Go(func() {
+			for range 300 {
+				f := policy.FactsOf(t.Context(), call, nil)
+				if !slices.Contains(f.Argv, word) || !slices.Contains(f.Programs, word) || len(f.Programs) > 3 {
+					t.Errorf("the facts of %s are %+v", word, f)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
 }
