@@ -154,6 +154,36 @@ func TestApprovalWait(t *testing.T) {
 	a.steps(approval, "pending", "approved", "used")
 }
 
+// A daemon that shuts down does not wait for a human: the call ends, and its approval stays (SE-04).
+func TestApprovalWaitEndsAtShutdown(t *testing.T) {
+	a := startAsking(t, "limits: {drain: 1h}\n")
+	got, err := a.call(t.Context(), "?wait_ms=0", a.deploy("prod"))
+	for ; err == nil && got.at("/approval") == nil; got, err = a.ask(t.Context(), http.MethodGet,
+		"/v1/invocations/"+got.id(), nil) {
+		if got.status != http.StatusOK && got.status != http.StatusAccepted {
+			t.Fatalf("the call does not wait: %s", got.raw)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	approval := fmt.Sprint(got.at("/approval"))
+	if code := a.end(t); code != 0 {
+		t.Fatalf("the daemon ended with %d: %s", code, a.log.text())
+	}
+	a.start()
+	end := getFrom(t, a.daemon, "/v1/invocations/"+got.id())
+	if end.at("/reason") != "cancelled" || end.at("/error/code") != "shutting_down" {
+		t.Errorf("the call: %s", end.raw)
+	}
+	if status := a.decide(approval, "approve"); status != http.StatusOK {
+		t.Errorf("the decision after the restart: %d", status)
+	}
+	if reason := a.reason(a.deploy("prod")); reason != "exited" || a.runs() != 1 {
+		t.Errorf("the repeated call: %s, %d runs", reason, a.runs())
+	}
+}
+
 // An approved call runs once when it is repeated, and asks again after that; a second decision is a
 // conflict (SE-04, MC-05).
 func TestApprovalLetsOneCallRun(t *testing.T) {

@@ -312,12 +312,18 @@ func (r *Registry) Draining() bool {
 	return r.draining
 }
 
-// Drain refuses new calls and waits for the active ones. When ctx ends it cancels them with
-// [executor.ErrShutdown]. It fails if a call has not ended 30 seconds after that.
+// Drain refuses new calls and waits for the active ones. It cancels those that wait for an approval
+// with [executor.ErrShutdown], and when ctx ends the others. It fails if a call has not ended 30
+// seconds after that.
 func (r *Registry) Drain(ctx context.Context) error {
 	r.mu.Lock()
 	r.draining = true
 	r.signalEmpty()
+	for _, c := range r.active {
+		if c.Record().Approval != "" { // a human may take longer than any drain
+			c.Cancel(executor.ErrShutdown)
+		}
+	}
 	r.mu.Unlock()
 	select {
 	case <-r.empty:

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -248,8 +249,14 @@ func (g *Gate) wait(ctx context.Context, a audit.Approval, sink dray.Sink, chang
 		return dray.Errorf(dray.CodeApprovalRequired, "approval %s expired before it was decided", a.ID).
 			WithHint("repeat the call to ask again")
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, executor.ErrShutdown) {
+		return dray.Errorf(dray.CodeShuttingDown,
+			"%w while the call waited for approval %s: nothing of it ran", cause, a.ID).
+			WithHint("repeat the call when the daemon runs again: the approval stays")
+	}
+	return cause
 }
 
 // announce wakes the calls that wait. The caller holds mu.
