@@ -451,6 +451,9 @@ func TestParsePatchRefuses(t *testing.T) {
 			"b/x differ\n", "write_file"},
 		"changes not":   {"@@ -1,1 +1,1 @@\n a\n", "no changes"},
 		"a bad header":  {"@@ -x +1 @@\n-a\n", "unified diff"},
+		"no line": {
+			"@@ -1,2 +1 @@\n a\n-\n\\ No newline at end of file\n", "hunk 1 without text",
+		},
 		"no hunk lines": {"@@ -1,1 +1,1 @@\n", "unified diff"},
 	} {
 		if _, err := parsePatch(tt.patch); err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -463,6 +466,7 @@ func TestParsePatchRefuses(t *testing.T) {
 func FuzzPatch(f *testing.F) {
 	f.Add("a\nb\nc\n", "@@ -1 +1 @@\n-a\n+b\n")
 	f.Add("a\n", "--- a\n+++ b\n@@ -1,2 +1 @@\n a\n-b\n\\ No newline at end of file\n")
+	f.Add("a\n", "@@ -0,2 +0 @@\n a\n-\n\\ No newline at end of file\n")
 	f.Add("a\r\nb", "diff --git a/x b/x\nGIT binary patch\nliteral 1\nIcmZ\n")
 	f.Add("", "@@ -9223372036854775807,0 +1 @@\n+a\n@@ -0,0 +1 @@\n+a\n")
 	f.Fuzz(func(t *testing.T, content, patch string) {

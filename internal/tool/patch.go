@@ -49,6 +49,9 @@ func parsePatch(text string) ([]hunk, error) {
 	for i, fragment := range f.TextFragments {
 		h := hunk{number: i + 1, line: int(fragment.OldPosition)}
 		for _, l := range fragment.Lines {
+			if l.Line == "" { // no file has such a line
+				return nil, fmt.Errorf("has a line in hunk %d without text and without a line ending", h.number)
+			}
 			if l.Old() {
 				h.old = append(h.old, l.Line)
 			}
