@@ -449,8 +449,8 @@ func TestParsePatchRefuses(t *testing.T) {
 			change, "write_file"},
 		"binary": {"diff --git a/x b/x\nindex 1234567..7654321 100644\nBinary files a/x and " +
 			"b/x differ\n", "write_file"},
-		"changes not":   {"@@ -1,1 +1,1 @@\n a\n", "no changes"},
-		"a bad header":  {"@@ -x +1 @@\n-a\n", "unified diff"},
+		"changes not":  {"@@ -1,1 +1,1 @@\n a\n", "no changes"},
+		"a bad header": {"@@ -x +1 @@\n-a\n", "unified diff"},
 		"no line": {
 			"@@ -1,2 +1 @@\n a\n-\n\\ No newline at end of file\n", "hunk 1 without text",
 		},
