@@ -81,5 +81,6 @@
 //
 // A test checks this table and has the reason of each rule. Third-party packages have one owner
 // each: viper in config, cobra in cmd/dray/command, the SQLite driver in audit, the engine client
-// in executor/docker, the SDK of MCP in internal/mcp, Cedar and the shell parser in internal/policy.
+// in executor/docker, the SDK of MCP in internal/mcp, Cedar and the shell parser in
+// internal/policy.
 package dray

@@ -114,8 +114,8 @@ func TestMCPSession_Limit(t *testing.T) {
 	}
 }
 
-// A call in a session that a restart has ended is cancelled by a notification in that session, and by
-// no other (MC-01, MC-04).
+// A call in a session that a restart has ended is cancelled by a notification in that session, and
+// by no other (MC-01, MC-04).
 func TestMCPSession_CancelAfterRestart(t *testing.T) {
 	user, _ := startRawMCP(t)
 	session, other := user.initialize(), user.initialize()
@@ -148,7 +148,8 @@ func TestMCPSession_CancelAfterRestart(t *testing.T) {
 	for _, foreign := range []struct{ session, message string }{
 		{other, cancel}, {session, strings.Replace(cancel, "7", "8", 1)},
 	} {
-		if status, _ := user.send(http.MethodPost, foreign.session, foreign.message); status != http.StatusAccepted {
+		status, _ := user.send(http.MethodPost, foreign.session, foreign.message)
+		if status != http.StatusAccepted {
 			t.Errorf("a notification for nothing: %d", status)
 		}
 	}

@@ -27,7 +27,11 @@ func TestFailureHints(t *testing.T) {
 		"hint: start it again with stdin_open: true": dray.Errorf(dray.CodeConflict, "no stdin").
 			WithHint("start it again with stdin_open: true"),
 	} {
-		text := failure(err).Content[0].(*sdk.TextContent).Text
+		content, ok := failure(err).Content[0].(*sdk.TextContent)
+		if !ok {
+			t.Fatalf("%v is no text", err)
+		}
+		text := content.Text
 		if !strings.Contains(text, want) || strings.Contains(text, "GET /v1/") {
 			t.Errorf("%v: %q, want %q", err, text, want)
 		}

@@ -169,7 +169,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string,
 	if s.serveDirect(w, r, principal, body) {
 		return
 	}
-	s.updateTools(r.Context()) // here, because the SDK asks for its server twice a request
+	// here, because the SDK asks for its server twice a request
+	s.updateTools(r.Context()) //nolint:contextcheck // r has the context of the request
 	id := r.Header.Get(sessionHeader)
 	switch {
 	case id == "" && r.Header.Get(versionHeader) >= statelessRevision:

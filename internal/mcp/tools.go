@@ -82,7 +82,8 @@ func (s *Server) warnHidden(name string) {
 	})
 	if !builtin && !s.hidden[name] {
 		s.hidden[name] = true
-		s.cfg.Log.Warn("tool hidden over MCP", "tool", name, "hint", "rename it: MCP has a tool of this name")
+		s.cfg.Log.Warn("tool hidden over MCP", "tool", name,
+			"hint", "rename it: MCP has a tool of this name")
 	}
 }
 

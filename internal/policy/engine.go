@@ -60,7 +60,9 @@ type rule struct {
 // All yields the policy. It makes a rule a [cedar.PolicyIterator] of one policy: Cedar knows no
 // ask, so each rule is evaluated by itself.
 func (r rule) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
-	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) { yield(cedar.PolicyID(r.id), r.policy) }
+	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
+		yield(cedar.PolicyID(r.id), r.policy)
+	}
 }
 
 // Engine decides about calls by one set of policies. It is safe for concurrent use.

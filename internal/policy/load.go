@@ -113,7 +113,8 @@ func read(name string) (string, *FileError) {
 	}
 	if !filepath.IsAbs(name) {
 		return "", &FileError{
-			Problem: "is not an absolute path", Hint: "write an absolute path: ~ and variables have no meaning",
+			Problem: "is not an absolute path",
+			Hint:    "write an absolute path: ~ and variables have no meaning",
 		}
 	}
 	f, err := os.Open(name)

@@ -29,8 +29,8 @@ var pieces = []string{
 	`$'`, `\'`, `\"`, `${x:-`, `$(`, "\t", `!`, "<<E\n", "<<'E'\n", `-`, `[`, `]`, `*`, `\\`, `\$`, "\\`", `$((`, `))`,
 }
 
-// shellText returns a text with the command witness somewhere, often within quotes, and a few pieces
-// at random places.
+// shellText returns a text with the command witness somewhere, often within quotes, and a few
+// pieces at random places.
 func shellText(r *rand.Rand) string {
 	text := "@"
 	for range 1 + r.IntN(4) {
@@ -46,8 +46,8 @@ func shellText(r *rand.Rand) string {
 	return text
 }
 
-// A command that the analysis does not see does not run: bash and dash read no text otherwise, unless
-// it is opaque (SE-04).
+// A command that the analysis does not see does not run: bash and dash read no text otherwise,
+// unless it is opaque (SE-04).
 func TestShellsReadNothingElse(t *testing.T) {
 	var shells []string
 	for _, name := range []string{"bash", "dash"} {

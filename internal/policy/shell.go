@@ -190,7 +190,7 @@ func literal(w *syntax.Word) string {
 		return dynamic
 	}
 	// without expansions, braces and patterns a word is at most one field
-	fields, err := expand.Fields(&expand.Config{}, w) // for nil the package shares one, with its buffers
+	fields, err := expand.Fields(&expand.Config{}, w) // nil is one that all calls share
 	value := strings.Join(fields, " ")
 	if err != nil || len(fields) > 1 || strings.Contains(value, dynamic) {
 		return dynamic

@@ -169,15 +169,15 @@ func (s *ShellSessions) acquire(ctx context.Context, key shellSessionKey, sink d
 
 // enterContainer begins the session anew if its state is of another container. The id is empty on
 // the host.
-func (sess *shellSession) enterContainer(id string) {
-	if sess.container == id {
+func (s *shellSession) enterContainer(id string) {
+	if s.container == id {
 		return
 	}
-	if !sess.isNew {
-		sess.isNew, sess.state = true, shellState{}
-		sess.lost = "its state was lost, because the container was created again"
+	if !s.isNew {
+		s.isNew, s.state = true, shellState{}
+		s.lost = "its state was lost, because the container was created again"
 	}
-	sess.container = id
+	s.container = id
 }
 
 // State returns the state of the session that a call names. A session that does not exist yet has

@@ -334,7 +334,8 @@ func (d *daemon) readOutput(ctx context.Context, principal, id string, stream dr
 }
 
 // newExecutor returns the layers of a call, the outermost first: admission, budget, audit log,
-// record, deadline, policy and approval, session of a shell, breaker, retries, environment and the tool itself.
+// record, deadline, policy and approval, session of a shell, breaker, retries, environment and the
+// tool itself.
 func (d *daemon) newExecutor(cfg *config.Config, policies *policy.Engine) dray.Executor {
 	return d.admission.Executor(d.newRecordedExecutor(cfg, policies, d.admission.Acquire))
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -85,7 +86,7 @@ func FuzzSetJSONMember(f *testing.F) {
 		member["b"] = 1.0
 		before.Value["a"] = member
 		want, _ := json.Marshal(before.Value)
-		if have, _ := json.Marshal(after.Value); string(have) != string(want) {
+		if have, _ := json.Marshal(after.Value); !bytes.Equal(have, want) {
 			t.Errorf("%q became %q: has %s, want %s", text, got, have, want)
 		}
 	})

@@ -79,8 +79,8 @@ func wrapLine(line string, width, indent int) []string {
 	return append(lines, line)
 }
 
-// breakAt returns the offset of the last blank within width, behind the indent, or else of the first
-// one after it, or -1.
+// breakAt returns the offset of the last blank within width, behind the indent, or else of the
+// first one after it, or -1.
 func breakAt(line string, width, indent int) int {
 	found, column := -1, 0
 	for i, r := range line {

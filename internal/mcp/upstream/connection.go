@@ -63,13 +63,14 @@ func open(ctx context.Context, cfg Config) (*connection, error) {
 		c.reason()).WithHint("correct mcp.servers.%s; %s", cfg.Name, c.stderr.hint())
 }
 
-// startError names the server whose program does not exist: the hint of the error is that of a call,
-// which cannot correct it.
+// startError names the server whose program does not exist: the hint of the error is that of a
+// call, which cannot correct it.
 func startError(name string, err error) error {
 	switch code := dray.CodeOf(err); code {
 	case dray.CodeExecutableNotFound, dray.CodeNotExecutable:
 		return dray.Errorf(code, "start MCP server %s: %w", name, err).
-			WithHint("correct mcp.servers.%s.argv: its program must be installed where the server runs", name)
+			WithHint("correct mcp.servers.%s.argv: its program must be installed where the server runs",
+				name)
 	default:
 		return err
 	}
@@ -92,8 +93,8 @@ func (c *connection) wait() {
 	c.exit = err
 }
 
-// initialize begins the session and lists the tools. The client has no capabilities, so the server's
-// requests for sampling, elicitation and roots are refused.
+// initialize begins the session and lists the tools. The client has no capabilities, so the
+// server's requests for sampling, elicitation and roots are refused.
 func (c *connection) initialize(ctx context.Context) error {
 	client := sdk.NewClient(&sdk.Implementation{Name: "dray", Version: c.cfg.Version},
 		&sdk.ClientOptions{Capabilities: &sdk.ClientCapabilities{}})
@@ -161,8 +162,8 @@ func isBroken(err error) bool {
 	return !replied
 }
 
-// explain returns the cause of an error of the session: the exceeded bound, or for a syntax error the
-// line of stdout.
+// explain returns the cause of an error of the session: the exceeded bound, or for a syntax error
+// the line of stdout.
 func (c *connection) explain(err error) error {
 	c.stdout.mu.Lock()
 	defer c.stdout.mu.Unlock()

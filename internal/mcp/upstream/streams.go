@@ -14,8 +14,8 @@ const maxLine, maxTail = 200, 2 << 10
 
 var errFlood = fmt.Errorf("it printed more than %d bytes", maxBytes)
 
-// meteredReader bounds the bytes of a stream and keeps the beginning of its last line. It is safe for
-// concurrent use.
+// meteredReader bounds the bytes of a stream and keeps the beginning of its last line. It is safe
+// for concurrent use.
 type meteredReader struct {
 	from io.Reader
 

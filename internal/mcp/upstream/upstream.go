@@ -140,8 +140,8 @@ func (s *Server) lost(c *connection) error {
 		c.reason()).WithHint("check what the call did before you repeat it; %s", c.stderr.hint())
 }
 
-// connect returns the connection to the running server. It starts one if there is none. It fails with
-// the cause of ctx, also while another call starts the server.
+// connect returns the connection to the running server. It starts one if there is none. It fails
+// with the cause of ctx, also while another call starts the server.
 func (s *Server) connect(ctx context.Context) (*connection, error) {
 	select {
 	case s.starting <- struct{}{}:

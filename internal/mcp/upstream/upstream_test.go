@@ -214,7 +214,8 @@ func TestWaitForStartIsCancelled(t *testing.T) {
 		_, err := s.call(first)
 		ended <- err
 	}()
-	for deadline := time.Now().Add(10 * time.Second); s.starts.Load() == 0; time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(10 * time.Second)
+	for ; s.starts.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the server is not started")
 		}

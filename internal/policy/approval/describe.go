@@ -36,8 +36,8 @@ type Request struct {
 	// Input is the input in the caller's form, null if it has more than 64 KiB.
 	Input      jsontext.Value `json:"input"`
 	InputBytes int            `json:"input_bytes" doc:"The size of the input, of which more than 64 KiB are not shown."`
-	// Argv and Variables are of a command tool: its program with the paths of the caller, and the names
-	// of the variables that the tool itself sets.
+	// Argv and Variables are of a command tool: its program with the paths of the caller, and the
+	// names of the variables that the tool itself sets.
 	Argv        []string             `json:"argv,omitempty" doc:"What a command tool runs, with the paths of the caller."`
 	Variables   []string             `json:"variables,omitempty" doc:"The names of the variables that a command tool sets."`
 	Workspace   string               `json:"workspace,omitzero"`
@@ -209,7 +209,9 @@ type description struct {
 
 // describe returns the description of a call with a decision. It reads stdin and seeks to its
 // start.
-func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (description, error) {
+func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (description,
+	error,
+) {
 	stdin, err := readStdin(c.Stdin)
 	if err != nil {
 		return description{}, err

@@ -156,7 +156,8 @@ func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.De
 
 // useOrRequest returns the approval of a call: used, if a human has approved it; denied; or
 // pending, and requested now if there is none. changed is closed when any approval changes.
-func (g *Gate) useOrRequest(ctx context.Context, c dray.Call, described description, d policy.Decision,
+func (g *Gate) useOrRequest(ctx context.Context, c dray.Call, described description,
+	d policy.Decision,
 ) (a audit.Approval, changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,7 +212,8 @@ func (g *Gate) request(ctx context.Context, c dray.Call, described description, 
 	now := g.cfg.Now()
 	a := audit.Approval{
 		ID: id.String(), State: audit.ApprovalPending, Hash: described.hash, Principal: inv.Principal,
-		Invocation: inv.ID, CreatedAt: now, ExpiresAt: now.Add(g.cfg.Lifetime()), Request: described.request,
+		Invocation: inv.ID, CreatedAt: now, ExpiresAt: now.Add(g.cfg.Lifetime()),
+		Request: described.request,
 	}
 	return a, g.cfg.Log.RequestApproval(ctx, a, audit.ApprovalChanged{
 		Principal: inv.Principal, Owner: inv.Principal, Tool: inv.Tool, Invocation: inv.ID,
