@@ -16,7 +16,7 @@ const (
 	shellSession = "dray, HTTP, `shell` in a session"
 	shellMany    = "dray, HTTP, `shell` in a session with 100 variables and 10 functions"
 	shellCLI     = "`dray exec`"
-	shellCLIKept = "`dray exec --session`"
+	shellCLIKept = "`dray exec --session NAME`"
 	shellDocker  = "`docker exec bash -c`"
 	shellRex     = "SWE-ReX, session"
 )
