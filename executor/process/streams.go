@@ -133,7 +133,7 @@ func (o *Output) Close() error { return o.file.Close() }
 
 // Read implements io.Reader.
 func (o *Output) Read(p []byte) (int, error) {
-	n, err := o.file.Read(p)
+	n, err := readTerminal(func() (int, error) { return o.file.Read(p) })
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return o.drain(p)
 	}
@@ -165,7 +165,9 @@ func (o *Output) drain(p []byte) (n int, err error) {
 	_ = o.file.SetReadDeadline(time.Time{})
 	defer func() { _ = o.file.SetReadDeadline(time.Now()) }()
 	err = linux.Control(o.file, func(fd int) (err error) {
-		n, err = linux.RetryValue(func() (int, error) { return unix.Read(fd, p) })
+		n, err = readTerminal(func() (int, error) {
+			return linux.RetryValue(func() (int, error) { return unix.Read(fd, p) })
+		})
 		return err
 	})
 	if err != nil || n <= 0 {
@@ -174,6 +176,18 @@ func (o *Output) drain(p []byte) (n int, err error) {
 	}
 	o.drainLimit -= n
 	return n, nil
+}
+
+// readTerminal calls read, and once more if it fails with EIO, the end of a terminal. The kernel
+// first looks for output and then whether the last process has closed the terminal. A process that
+// writes and exits between both ends the first read although there is output. The second read
+// returns it: nothing is written after the close.
+func readTerminal(read func() (int, error)) (int, error) {
+	n, err := read()
+	if errors.Is(err, unix.EIO) {
+		n, err = read()
+	}
+	return n, err
 }
 
 func endOf(err error) error {
