@@ -48,7 +48,7 @@ type side struct {
 	// ofCommand reports whether the paths are those of a command, which are the container's unless
 	// they were rewritten.
 	ofCommand bool
-	// ofHost reports whether all paths are the host's, whoever's paths the caller uses.
+	// ofHost reports whether all paths are the host's, also if the caller uses the container's.
 	ofHost bool
 
 	asked  bool               // for the mounts
