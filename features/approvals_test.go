@@ -288,21 +288,7 @@ func TestListedCallThatWaitsForApproval(t *testing.T) {
 	if err != nil || waits.at("/status") != "queued" {
 		t.Fatalf("%v: %s", err, waits.raw)
 	}
-	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
-		&sdk.StreamableClientTransport{Endpoint: "http://localhost/mcp", HTTPClient: a.http}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = session.Close() }()
-	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_calls"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, ok := res.Content[0].(*sdk.TextContent)
-	if !ok {
-		t.Fatalf("the model gets %T", res.Content[0])
-	}
-	text := content.Text
+	text := connectMCP(t, a.daemon, revisions[1], "").call("list_calls", nil).text
 	if want := fmt.Sprint(", waits for approval ", waits.at("/approval")); !strings.Contains(text, want) {
 		t.Errorf("%q does not have %q", text, want)
 	}

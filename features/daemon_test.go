@@ -62,6 +62,20 @@ func launch(state, config string) *daemon {
 	return d
 }
 
+// relaunch ends the daemon and returns another one with its state and configuration.
+func (d *daemon) relaunch(t testing.TB) *daemon {
+	t.Helper()
+	if code := d.end(t); code != 0 {
+		t.Errorf("the daemon ended with %d: %s", code, d.log.text())
+	}
+	next := launch(d.state, d.config)
+	t.Cleanup(func() { next.end(t) })
+	if _, ok := next.log.await("ready"); !ok {
+		t.Fatal(next.log.text())
+	}
+	return next
+}
+
 // end stops the daemon, waits for it and returns its exit code.
 func (d *daemon) end(t testing.TB) int {
 	t.Helper()

@@ -119,13 +119,7 @@ func TestMCPSession_Limit(t *testing.T) {
 func TestMCPSession_CancelAfterRestart(t *testing.T) {
 	user, _ := startRawMCP(t)
 	session, other := user.initialize(), user.initialize()
-	user.end(t)
-	next := launch(user.state, user.config)
-	t.Cleanup(func() { next.end(t) })
-	if _, ok := next.log.await("ready"); !ok {
-		t.Fatal(next.log.text())
-	}
-	user.daemon = next
+	user.daemon = user.relaunch(t)
 	ended := make(chan int, 1)
 	go func() {
 		status, _ := user.send(http.MethodPost, session, `{"jsonrpc":"2.0","id":7,"method":"tools/call",`+
@@ -133,7 +127,7 @@ func TestMCPSession_CancelAfterRestart(t *testing.T) {
 		ended <- status
 	}()
 	has := func(query string) bool {
-		return getFrom(t, next, "/v1/invocations?"+query).at("/items/0/tool") == "exec"
+		return getFrom(t, user.daemon, "/v1/invocations?"+query).at("/items/0/tool") == "exec"
 	}
 	await := func(query string) {
 		t.Helper()

@@ -175,13 +175,7 @@ func TestMCPTask_Result(t *testing.T) {
 		}
 	}
 	check()
-	user.end(t)
-	next := launch(user.state, user.config)
-	t.Cleanup(func() { next.end(t) })
-	if _, ok := next.log.await("ready"); !ok {
-		t.Fatal(next.log.text())
-	}
-	user.daemon = next
+	user.daemon = user.relaunch(t)
 	check()
 }
 

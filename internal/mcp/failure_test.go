@@ -10,7 +10,7 @@ import (
 	"github.com/dray-dev/dray/internal/call"
 )
 
-// A model is told what it can do itself, not which endpoint of the HTTP interface to use (MC-03).
+// Hints name what a model can do itself, not an endpoint of the HTTP interface (MC-03).
 func TestFailureHints(t *testing.T) {
 	t.Parallel()
 	invalid := dray.Errorf(dray.CodeInvalidInput, "the input is wrong: /input: missing property 'argv'").

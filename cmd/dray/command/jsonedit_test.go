@@ -73,7 +73,7 @@ func FuzzSetJSONMember(f *testing.F) {
 		}
 		before, err := jsonc.Parse([]byte(text))
 		if err != nil {
-			t.Skip() // beyond its limits
+			return // beyond its limits
 		}
 		after, err := jsonc.Parse(got)
 		if err != nil || len(after.Errors) > len(before.Errors) {
