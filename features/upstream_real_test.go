@@ -132,7 +132,8 @@ func (u *upstreamStory) wants(tool string, input map[string]any, text string, mo
 	}
 }
 
-// listed lists the tools: those of the host at once, those of a container after the first call.
+// listed lists the tools: those of the host as soon as their servers have started, which can take
+// longer than one list waits, those of a container after the first call.
 func (u *upstreamStory) listed() {
 	u.t.Helper()
 	if u.environment == "container" {
@@ -140,10 +141,16 @@ func (u *upstreamStory) listed() {
 		u.call("files__list_allowed_directories", map[string]any{})
 		u.call("git__git_status", map[string]any{"repo_path": u.root})
 	}
-	out := u.dray(u.t.Context(), strings.NewReader(""), "tools")
 	for _, name := range []string{"everything__echo", "files__read_text_file", "git__git_status"} {
+		var out ran
+		for range 6 { // lists, which wait 5 seconds each for a start of at most 30
+			out = u.dray(u.t.Context(), strings.NewReader(""), "tools")
+			if strings.Contains(string(out.stdout), name) {
+				break
+			}
+		}
 		if !strings.Contains(string(out.stdout), name) {
-			u.t.Errorf("%s is not listed: %s", name, out.stdout)
+			u.t.Errorf("%s is not listed: %s\n%s", name, out.stdout, u.log.text())
 		}
 	}
 }
