@@ -22,6 +22,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// secondLink is the displacement that only files can have.
+const secondLink = "removed, with a second link"
+
 // displacements take a file of the log away and return what puts it back; nil if nothing can.
 var displacements = map[string]func(t *testing.T, path string) (restore func()){
 	"moved": func(t *testing.T, path string) func() {
@@ -50,10 +53,7 @@ var displacements = map[string]func(t *testing.T, path string) (restore func()){
 			must(t, os.Rename(path+".away", path))
 		}
 	},
-	"removed, with a second link": func(t *testing.T, path string) func() {
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			t.Skip("a directory has one link")
-		}
+	secondLink: func(t *testing.T, path string) func() {
 		must(t, os.Link(path, path+".link"))
 		must(t, os.Remove(path))
 		return func() { must(t, os.Rename(path+".link", path)) }
@@ -83,6 +83,9 @@ var displacements = map[string]func(t *testing.T, path string) (restore func()){
 func TestDisplacedFilesRefuseCalls(t *testing.T) {
 	for _, file := range []string{"audit.db", "audit.db-wal", "audit.db-shm", "audit.db.lock", "captures"} {
 		for name, displace := range displacements {
+			if file == "captures" && name == secondLink { // a directory has one link
+				continue
+			}
 			t.Run(file+" "+name, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "state")
 				must(t, os.Mkdir(dir, 0o700))

@@ -1,125 +1,134 @@
 package enginetest
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// sshd demands to be started by its absolute path.
-const sshd = "/usr/sbin/sshd"
-
-// SSHHost starts an sshd on a port of the loopback device, with its own keys and configuration. It
-// returns an address, as in DOCKER_HOST, by which the engine of the test is reached. The test gets
-// an `ssh` on its PATH that has the key and knows the host. The sshd ends with the test. The test
-// is skipped without openssh-server.
+// SSHHost serves ssh on a port of the loopback device until the test ends. It returns an address,
+// as in DOCKER_HOST, by which the engine of the test is reached. The test gets an `ssh` on its PATH
+// that has the key and knows the host.
+//
+// Only the server is made for the test: the package of a real one would start it on the machine.
 func SSHHost(tb testing.TB) string {
 	tb.Helper()
-	requireSSH(tb)
-	dir, address := tb.TempDir(), freePort(tb)
-	config, err := configureSSHD(dir, address)
-	if err == nil {
-		err = addSSHCommand(dir, address)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the cleanup closes it
+	if err != nil {
+		tb.Fatal(err)
 	}
+	tb.Cleanup(func() { _ = listener.Close() })
+	dir, address := tb.TempDir(), listener.Addr().String()
+	config, err := configureSSH(dir, address)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	startSSHD(tb, config, address)
 	me, err := user.Current()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	go serveSSH(listener, config, os.Environ())
 	return "ssh://" + me.Username + "@" + address
 }
 
-func requireSSH(tb testing.TB) {
-	tb.Helper()
-	if os.Geteuid() != 0 {
-		SkipMissing(tb, "only root can start sshd for a test")
+// configureSSH makes the keys of the host and of the user, and the program `ssh`.
+func configureSSH(dir, address string) (*ssh.ServerConfig, error) {
+	_, hostKey, hostErr := ed25519.GenerateKey(nil)
+	_, userKey, userErr := ed25519.GenerateKey(nil)
+	if err := errors.Join(hostErr, userErr); err != nil {
+		return nil, err
 	}
-	for _, program := range []string{sshd, "ssh", "ssh-keygen"} {
-		if _, err := exec.LookPath(program); err != nil {
-			SkipMissing(tb, "no ssh host can be made for a test: %v", err)
-		}
+	host, hostErr := ssh.NewSignerFromKey(hostKey)
+	me, userErr := ssh.NewSignerFromKey(userKey)
+	block, blockErr := ssh.MarshalPrivateKey(userKey, "")
+	program, pathErr := exec.LookPath("ssh")
+	if err := errors.Join(hostErr, userErr, blockErr, pathErr); err != nil {
+		return nil, err
 	}
-}
-
-// configureSSHD makes the keys of the host and of the user, and returns the path of the
-// configuration. Sessions get the test's DOCKER_HOST.
-func configureSSHD(dir, address string) (path string, err error) {
-	for _, name := range []string{"host", "user"} {
-		key := filepath.Join(dir, name)
-		if err := run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key); err != nil {
-			return "", err
-		}
+	config := &ssh.ServerConfig{
+		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			if !bytes.Equal(key.Marshal(), me.PublicKey().Marshal()) {
+				return nil, errors.New("not the key of the test")
+			}
+			return &ssh.Permissions{}, nil
+		},
 	}
-	text := strings.Join([]string{
-		"ListenAddress " + address, "HostKey " + filepath.Join(dir, "host"), "PidFile none",
-		"AuthorizedKeysFile " + filepath.Join(dir, "user.pub"), "StrictModes no", "UsePAM no",
-		"PermitRootLogin prohibit-password", "PasswordAuthentication no", "MaxStartups 100",
-		"SetEnv DOCKER_HOST=" + os.Getenv("DOCKER_HOST"), "",
-	}, "\n")
-	path = filepath.Join(dir, "sshd_config")
-	// sshd demands /run/sshd, which the system may have made
-	return path, errors.Join(os.WriteFile(path, []byte(text), 0o600), os.MkdirAll("/run/sshd", 0o755)) //nolint:gosec // its usual mode
-}
-
-// addSSHCommand writes a program `ssh` that uses the key of the user and the key of the host.
-func addSSHCommand(dir, address string) error {
-	program, err := exec.LookPath("ssh")
-	if err != nil {
-		return err
-	}
-	key, err := os.ReadFile(filepath.Join(dir, "host.pub"))
-	if err != nil {
-		return err
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	known := filepath.Join(dir, "known_hosts")
+	config.AddHostKey(host)
+	identity, known := filepath.Join(dir, "user"), filepath.Join(dir, "known_hosts")
 	script := fmt.Sprintf("#!/bin/sh\nexec %s -F none -i %s -o IdentitiesOnly=yes "+
-		"-o UserKnownHostsFile=%s \"$@\"\n", program, filepath.Join(dir, "user"), known)
-	return errors.Join(
-		os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s", host, port, key), 0o600),
+		"-o UserKnownHostsFile=%s \"$@\"\n", program, identity, known)
+	line := knownhosts.Line([]string{knownhosts.Normalize(address)}, host.PublicKey())
+	return config, errors.Join(
+		os.WriteFile(identity, pem.EncodeToMemory(block), 0o600),
+		os.WriteFile(known, []byte(line+"\n"), 0o600),
 		os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o700), //nolint:gosec // it is a program
 	)
 }
 
-// startSSHD starts sshd and waits until it accepts connections.
-func startSSHD(tb testing.TB, config, address string) {
-	tb.Helper()
-	cmd := exec.Command(sshd, "-D", "-e", "-f", config) //nolint:noctx,gosec // the cleanup ends it
-	var log strings.Builder
-	cmd.Stderr, cmd.SysProcAttr = &log, &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if tb.Failed() {
-			tb.Logf("log of sshd:\n%s", &log)
-		}
-	})
-	for limit := time.Now().Add(startTimeout); ; time.Sleep(pollInterval) {
-		c, err := net.Dial("tcp", address) //nolint:noctx // it is this machine
-		if err == nil {
-			_ = c.Close()
+// serveSSH serves connections until the listener is closed.
+func serveSSH(listener net.Listener, config *ssh.ServerConfig, environment []string) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
 			return
 		}
-		if time.Now().After(limit) {
-			tb.Fatalf("sshd does not accept connections: %v", err)
+		go func() {
+			defer func() { _ = conn.Close() }()
+			_, channels, requests, err := ssh.NewServerConn(conn, config)
+			if err != nil {
+				return
+			}
+			go ssh.DiscardRequests(requests)
+			for c := range channels {
+				if c.ChannelType() != "session" {
+					_ = c.Reject(ssh.UnknownChannelType, "only sessions")
+				} else if channel, requests, err := c.Accept(); err == nil {
+					go serveSession(channel, requests, environment)
+				}
+			}
+		}()
+	}
+}
+
+// serveSession runs the command of a session with the shell.
+func serveSession(channel ssh.Channel, requests <-chan *ssh.Request, environment []string) {
+	for request := range requests {
+		var command struct{ Line string }
+		ok := request.Type == "exec" && ssh.Unmarshal(request.Payload, &command) == nil
+		_ = request.Reply(ok, nil)
+		if !ok {
+			continue
 		}
+		cmd := exec.Command("/bin/sh", "-c", command.Line) //nolint:noctx,gosec // the end of its input ends it
+		cmd.Env, cmd.Stdout, cmd.Stderr = environment, channel, channel.Stderr()
+		stdin, err := cmd.StdinPipe()
+		if err == nil {
+			go func() {
+				_, _ = io.Copy(stdin, channel)
+				_ = stdin.Close()
+			}()
+			err = cmd.Run()
+		}
+		status := struct{ Code uint32 }{}
+		if exit, isExit := errors.AsType[*exec.ExitError](err); isExit {
+			status.Code = uint32(exit.ExitCode()) //nolint:gosec // 0 to 255, or all bits set
+		} else if err != nil {
+			status.Code = 255
+		}
+		_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(status))
+		_ = channel.Close()
 	}
 }
