@@ -34,7 +34,7 @@ func TestUpstreamServers(t *testing.T) {
 			t.Cleanup(func() { removeContainers(t, root) })
 			d := startDaemon(t, upstreamConfig(t, root, environment))
 			for _, m := range hostileModes {
-				callHostile(t, d, root, m.mode, m.reason, m.code)
+				callHostile(t, d, root, m.mode, "t0", m.reason, m.code)
 				checkExec(t, d, root)
 			}
 			listed := d.dray(t.Context(), strings.NewReader(""), "tools")
@@ -52,6 +52,38 @@ func TestUpstreamServers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server in a container starts in a call, after its record and after policy has decided: neither
+// an explanation nor a denied call brings up its container (MC-06, SE-04, AU-01).
+func TestUpstreamServerStartsInCall(t *testing.T) {
+	needsEngine(t)
+	root := newDir(t) + "/app"
+	writeFiles(t, root, map[string]string{
+		".devcontainer.json": withImages(`{"image": "BUSYBOX", "userEnvProbe": "none"}`),
+		"../p.cedar": `permit (principal, action == Action::"call", resource);
+			forbid (principal, action == Action::"call", resource) when { resource.name == "good__t1" };`,
+	})
+	t.Cleanup(func() { removeContainers(t, root) })
+	d := startDaemon(t, "policy: {files: ["+filepath.Dir(root)+"/p.cedar]}\n"+
+		upstreamConfig(t, root, "container"))
+	noContainer := func(after string) {
+		t.Helper()
+		ids, err := exec.CommandContext(t.Context(), "docker", "ps", "-aq", "--filter",
+			"label=devcontainer.local_folder="+root).Output()
+		if err != nil || len(ids) > 0 {
+			t.Errorf("%s has left a container: %s, %v", after, ids, err)
+		}
+	}
+	explained := d.dray(t.Context(), strings.NewReader(""), "route", "explain", "good__t0")
+	if !strings.Contains(string(explained.stdout), "container") {
+		t.Errorf("explained: %s%s", explained.stdout, explained.stderr)
+	}
+	noContainer("an explanation")
+	callHostile(t, d, root, "good", "t1", "denied", "denied")
+	noContainer("a denied call")
+	callHostile(t, d, root, "good", "nothing", "invalid", "unknown_tool")
+	callHostile(t, d, root, "good", "t0", "exited", "")
 }
 
 // upstreamConfig returns a configuration with a server for each mode. It builds their program.
@@ -78,9 +110,9 @@ func upstreamConfig(t *testing.T, root, environment string) string {
 }
 
 // callHostile calls a tool and checks its end, in the response and in the audit log.
-func callHostile(t *testing.T, d *daemon, root, mode, reason, code string) {
+func callHostile(t *testing.T, d *daemon, root, mode, tool, reason, code string) {
 	t.Helper()
-	body := map[string]any{"tool": mode + "__t0", "workspace": root, "input": map[string]any{}}
+	body := map[string]any{"tool": mode + "__" + tool, "workspace": root, "input": map[string]any{}}
 	if mode == "hang" {
 		body["timeout_seconds"] = 2
 	}
@@ -92,11 +124,11 @@ func callHostile(t *testing.T, d *daemon, root, mode, reason, code string) {
 	if a.at("/reason") != reason || code != "" && a.at("/error/code") != code {
 		t.Errorf("%s: %.500s", mode, a.raw)
 	}
-	if mode == "good" && a.at("/stdout/text") != "ok" {
+	if reason == "exited" && mode == "good" && a.at("/stdout/text") != "ok" {
 		t.Errorf("%s: %.500s", mode, a.raw)
 	}
 	row, err := d.ask(t.Context(), "GET", "/v1/invocations/"+id, nil)
-	if err != nil || row.at("/reason") != reason || row.at("/tool") != mode+"__t0" {
+	if err != nil || row.at("/reason") != reason || row.at("/tool") != mode+"__"+tool {
 		t.Errorf("%s is recorded as %.500s, %v", mode, row.raw, err)
 	}
 }

@@ -33,9 +33,9 @@ type Intake struct {
 	Tools Tools
 	// ProjectTools finds a tool that a workspace declares. It may be nil.
 	ProjectTools func(ctx context.Context, workspace, name string) (*dray.Tool, error)
-	// UpstreamTools finds a tool of an MCP server whose tools are not listed yet. ok is false if the
-	// call names no server. It may be nil.
-	UpstreamTools func(ctx context.Context, inv dray.Invocation) (t *dray.Tool, ok bool, err error)
+	// UpstreamTools finds a tool of an MCP server whose tools are not listed yet, without side
+	// effects. ok is false if the name is not one of a server. It may be nil.
+	UpstreamTools func(ctx context.Context, name string) (t *dray.Tool, ok bool, err error)
 	Router        Router
 	Environments  RouteChecker
 	// Budgets refuse calls of some plans.
@@ -175,7 +175,7 @@ func (in *Intake) findTool(ctx context.Context, inv dray.Invocation) (*dray.Tool
 	tool, err := in.Tools.Get(ctx, inv.Tool)
 	if dray.CodeOf(err) == dray.CodeUnknownTool && in.UpstreamTools != nil {
 		// first, so that a project cannot declare a tool in the name of a server
-		if tool, ok, err := in.UpstreamTools(ctx, inv); ok {
+		if tool, ok, err := in.UpstreamTools(ctx, inv.Tool); ok {
 			return tool, err
 		}
 	}

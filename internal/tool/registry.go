@@ -77,8 +77,11 @@ func (r *Registry) AddCommand(t dray.Tool, c Command) error {
 	return nil
 }
 
-// add registers a tool whose calls also check its state when they start: they may have been queued.
-func (r *Registry) add(d *definition) {
+func (r *Registry) add(d *definition) { r.tools[d.Name] = r.activeTool(d) }
+
+// activeTool returns a tool whose calls also check its state when they start: they may have been
+// queued.
+func (r *Registry) activeTool(d *definition) *dray.Tool {
 	t := d.tool()
 	run := t.Run
 	t.Run = func(ctx context.Context, call dray.Call, sink dray.Sink) (dray.Result, error) {
@@ -87,7 +90,7 @@ func (r *Registry) add(d *definition) {
 		}
 		return run(ctx, call, sink)
 	}
-	r.tools[d.Name] = t
+	return t
 }
 
 // Violation is one mistake in the declaration of a tool.

@@ -34,26 +34,41 @@ type UpstreamFunc func(ctx context.Context, arguments json.RawMessage) (Upstream
 // the server, and the requirements of the configuration; AddUpstream sets the rest. It fails with
 // an [*InvalidError] for an invalid name or schema.
 func (r *Registry) AddUpstream(t dray.Tool, call UpstreamFunc) error {
-	t.Description = lexical.Truncate(t.Description, maxDescription)
-	t.InputSchema, t.OutputSchema = withoutDraft(t.InputSchema), withoutDraft(t.OutputSchema)
-	d := &definition{Tool: t}
-	found := d.compile()
-	problem := r.nameProblem(t.Name)
-	if len(t.Name) > maxName || !lexical.IsName(t.Name) {
-		problem = "is not a valid tool name"
-	}
-	if problem != "" {
+	d, found := r.upstream(t, call)
+	if problem := r.nameProblem(t.Name); problem != "" {
 		found = append(found, Violation{"name", problem, "rename it"})
 	}
 	if len(found) > 0 {
 		return &InvalidError{t.Name, found}
 	}
+	r.add(d)
+	return nil
+}
+
+// UnlistedUpstream returns a tool as AddUpstream does, and does not register it: its server has not
+// said yet whether it has this tool. It fails with unknown_tool for an invalid name.
+func (r *Registry) UnlistedUpstream(t dray.Tool, call UpstreamFunc) (*dray.Tool, error) {
+	d, found := r.upstream(t, call)
+	if len(found) > 0 {
+		return nil, dray.Errorf(dray.CodeUnknownTool, "unknown tool %q", t.Name).
+			WithHint("dray tools lists all tools")
+	}
+	return r.activeTool(d), nil
+}
+
+func (r *Registry) upstream(t dray.Tool, call UpstreamFunc) (*definition, []Violation) {
+	t.Description = lexical.Truncate(t.Description, maxDescription)
+	t.InputSchema, t.OutputSchema = withoutDraft(t.InputSchema), withoutDraft(t.OutputSchema)
+	d := &definition{Tool: t}
+	found := d.compile()
+	if len(t.Name) > maxName || !lexical.IsName(t.Name) {
+		found = append(found, Violation{"name", "is not a valid tool name", "rename it"})
+	}
 	d.run = r.fetchOutputs(func(ctx context.Context, c dray.Call, sink dray.Sink,
 	) (dray.Result, error) {
 		return d.callUpstream(ctx, r, c, sink, call)
 	})
-	r.add(d)
-	return nil
+	return d, found
 }
 
 // withoutDraft removes the draft of a schema, so that it is read as one of draft 2020-12. Servers
@@ -101,7 +116,8 @@ func (d *definition) callUpstream(ctx context.Context, r *Registry, call dray.Ca
 	case run.err != nil:
 		res.Error, res.ExitCode = dray.AsError(run.err), nil
 		res.Reason = dray.ReasonUnavailable
-		if res.Error.Code == dray.CodeInvalidInput {
+		switch res.Error.Code {
+		case dray.CodeInvalidInput, dray.CodeUnknownTool:
 			res.Reason = dray.ReasonInvalid
 		}
 		return res, nil

@@ -241,23 +241,43 @@ func (u *upstreams) isListed(s *upstreamServer) bool {
 	return s.listed
 }
 
-// upstreamTool finds a tool of a server whose tools are not listed yet.
-func (d *daemon) upstreamTool(ctx context.Context, inv dray.Invocation) (*dray.Tool, bool, error) {
-	name, _, _ := strings.Cut(inv.Tool, mcpSeparator)
-	s := d.upstreams.servers[name]
-	if s == nil || name == inv.Tool {
+// upstreamTool finds a tool of a server whose tools are not listed yet. The call lists them, so that
+// nothing starts before the call is recorded and policy has decided about it.
+func (d *daemon) upstreamTool(ctx context.Context, name string) (t *dray.Tool, ok bool, err error) {
+	server, own, _ := strings.Cut(name, mcpSeparator)
+	s := d.upstreams.servers[server]
+	if s == nil || name == server {
 		return nil, false, nil
 	}
-	if !d.upstreams.isListed(s) {
-		if err := d.access.CheckWorkspace(ctx, inv.Principal, s.cfg.Workspace); err != nil {
-			return nil, true, err
-		}
-		if err := d.listUpstream(ctx, s); err != nil {
-			return nil, true, err
-		}
+	registry := d.current.Load().tools
+	if d.upstreams.isListed(s) {
+		t, err = registry.Get(ctx, name)
+		return t, true, err
 	}
-	t, err := d.current.Load().tools.Get(ctx, inv.Tool)
+	t, err = registry.UnlistedUpstream(s.tool(upstream.Tool{Name: own}), func(ctx context.Context,
+		arguments json.RawMessage,
+	) (tool.UpstreamReply, error) {
+		return d.callUnlisted(ctx, s, own, arguments)
+	})
 	return t, true, err
+}
+
+// callUnlisted calls a tool that must be one of the server and accept the arguments.
+func (d *daemon) callUnlisted(ctx context.Context, s *upstreamServer, name string,
+	arguments json.RawMessage,
+) (tool.UpstreamReply, error) {
+	err := d.listUpstream(ctx, s)
+	if err != nil {
+		return tool.UpstreamReply{}, err
+	}
+	t, err := d.current.Load().tools.Get(ctx, s.name+mcpSeparator+name)
+	if err == nil {
+		err = t.CheckInput(arguments)
+	}
+	if err != nil {
+		return tool.UpstreamReply{}, err
+	}
+	return d.callUpstream(ctx, s, name, arguments)
 }
 
 // addUpstreams registers the known tools. A tool that cannot be registered is left out.
