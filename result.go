@@ -149,10 +149,19 @@ type Metadata struct {
 	// 100; FetchesOmitted counts the others.
 	Fetches        []Fetch `json:"fetches,omitempty"`
 	FetchesOmitted int     `json:"fetches_omitted,omitzero"`
+	// Approval is set for a call that policy asked about.
+	Approval *ApprovalReport `json:"approval,omitempty"`
 	// Session is set for a call in a session of a shell.
 	Session *SessionReport `json:"session,omitempty"`
 	// Warnings are deviations from what the caller may expect.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// ApprovalReport is the approval that a call used, or asked for and did not get (SE-04).
+type ApprovalReport struct {
+	ID string `json:"id"`
+	// DecidedBy is who approved or denied the call. Empty is nobody until the call ended.
+	DecidedBy string `json:"decided_by,omitempty"`
 }
 
 // SessionReport is what a call did to its session (SS-01).

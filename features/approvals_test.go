@@ -132,8 +132,14 @@ func TestApprovalLetsOneCallRun(t *testing.T) {
 	if status := a.decide(id, "deny"); status != http.StatusConflict {
 		t.Errorf("the second decision: %d", status)
 	}
-	if got := a.reason(a.deploy("prod")); got != "exited" || a.runs() != 1 {
-		t.Errorf("the approved call: %s, %d runs", got, a.runs())
+	got, err := a.call(t.Context(), "", a.deploy("prod"))
+	if err != nil || got.at("/reason") != "exited" || a.runs() != 1 {
+		t.Errorf("the approved call: %v, %d runs: %s", err, a.runs(), got.raw)
+	}
+	shown := a.dray(t.Context(), nil, "audit", "show", got.id())
+	if want := fmt.Sprintf("%s, decided by uid:%d\n", id, os.Getuid()); !strings.Contains(
+		string(shown.stdout), want) {
+		t.Errorf("audit show does not have %q: %s", want, shown.stdout)
 	}
 	if next := a.pending(a.deploy("prod")); next == id || a.runs() != 1 {
 		t.Errorf("the replayed call: %s, %d runs", next, a.runs())
@@ -151,7 +157,8 @@ func TestApprovalDenied(t *testing.T) {
 	}
 	got, err := a.call(t.Context(), "", a.deploy("prod"))
 	if err != nil || got.at("/error/code") != "denied" || a.runs() != 0 ||
-		!strings.Contains(fmt.Sprint(got.at("/error/message")), "not on Friday") {
+		!strings.Contains(fmt.Sprint(got.at("/error/message")), "not on Friday") ||
+		getFrom(t, a.daemon, "/v1/invocations/"+got.id()).at("/metadata/approval/id") != id {
 		t.Errorf("%v: %s", err, got.raw)
 	}
 	a.steps(id, "pending", "denied")

@@ -242,6 +242,9 @@ func callSection(rec dray.Record, zone *time.Location) section {
 		s.add("queued", formatMillis(ms))
 	}
 	s.add("principal", rec.Principal)
+	if a := rec.Metadata.Approval; a != nil {
+		s.add("approval", strings.TrimSuffix(a.ID+", decided by "+a.DecidedBy, ", decided by "))
+	}
 	s.add("workspace", rec.Workspace)
 	s.add("cwd", rec.Cwd)
 	s.add("leftovers", string(rec.Leftovers))

@@ -83,17 +83,22 @@ func (g *Gate) Executor(decider Decider, next dray.Executor) dray.Executor {
 	return dray.ExecutorFunc(func(ctx context.Context, c dray.Call, sink dray.Sink) (dray.Result,
 		error,
 	) {
-		switch d := decider.Decide(ctx, c); d.Effect {
+		d := decider.Decide(ctx, c)
+		switch d.Effect {
 		case policy.Allow:
+			return next.Execute(ctx, c, sink)
 		case policy.Ask:
-			var err error
-			if c.Approved, err = g.ask(ctx, c, sink, d); err != nil {
-				return dray.Result{}, err
-			}
 		default:
 			return dray.Result{}, deniedByPolicy(c, d)
 		}
-		return next.Execute(ctx, c, sink)
+		var res dray.Result
+		approved, report, err := g.ask(ctx, c, sink, d)
+		if err == nil {
+			c.Approved = approved
+			res, err = next.Execute(ctx, c, sink)
+		}
+		res.Metadata.Approval = report
+		return res, err
 	})
 }
 
@@ -121,35 +126,37 @@ func deniedByPolicy(c dray.Call, d policy.Decision) error {
 }
 
 // ask returns what an approval is for, when the call has used one, and nil when the call needs none
-// any more.
+// any more. report is about the last approval that the call asked for, or nil.
 func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.Decision,
-) (*dray.Approved, error) {
+) (approved *dray.Approved, report *dray.ApprovalReport, err error) {
 	for {
 		// described again after each wait: the session and the directory may have changed
 		described, err := describe(ctx, g.cfg, c, d)
 		if err != nil {
-			return nil, err
+			return nil, report, err
 		}
 		a, changed, err := g.useOrRequest(ctx, c, described, d)
+		if err != nil {
+			return nil, report, err
+		}
+		report = &dray.ApprovalReport{ID: a.ID, DecidedBy: a.DecidedBy}
 		switch {
-		case err != nil:
-			return nil, err
 		case a.State == audit.ApprovalUsed:
-			return &described.approved, nil
+			return &described.approved, report, nil
 		case a.State == audit.ApprovalDenied:
-			return nil, deniedError(a)
+			return nil, report, deniedError(a)
 		case !call.AwaitsApproval(ctx):
-			return nil, requiredError(a)
+			return nil, report, requiredError(a)
 		}
 		if err := g.wait(ctx, a, sink, changed); err != nil {
-			return nil, err
+			return nil, report, err
 		}
 		switch d = g.cfg.Policies().Decide(ctx, c); d.Effect {
 		case policy.Allow:
-			return nil, nil
+			return nil, report, nil
 		case policy.Ask:
 		default:
-			return nil, deniedByPolicy(c, d)
+			return nil, report, deniedByPolicy(c, d)
 		}
 	}
 }
