@@ -310,6 +310,7 @@ var owners = []owner{
 		"audit", "executor/agent", "executor/docker", "internal/logging",
 		"internal/api", "internal/call", "internal/python", "internal/workspace", "cmd/dray/command",
 	}},
+	{"golang.org/x/crypto", []string{"internal/enginetest"}},
 	{"golang.org/x/sys", []string{"audit", "executor/...", "internal/...", "cmd/..."}},
 }
 

@@ -24,6 +24,7 @@ var hostileModes = []struct{ mode, reason, code string }{
 // hostile server fails its own calls only, each of which is recorded; it opens no breaker, and
 // nothing of it is left when the daemon has stopped (MC-06, EX-17).
 func TestUpstreamServers(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	for _, environment := range []string{"host", "container"} {
 		t.Run(environment, func(t *testing.T) {
@@ -57,6 +58,7 @@ func TestUpstreamServers(t *testing.T) {
 // A server in a container starts in a call, after its record and after policy has decided: neither
 // an explanation nor a denied call brings up its container (MC-06, SE-04, AU-01).
 func TestUpstreamServerStartsInCall(t *testing.T) {
+	t.Parallel()
 	needsEngine(t)
 	root := newDir(t) + "/app"
 	writeFiles(t, root, map[string]string{

@@ -480,14 +480,12 @@ func (r *refusals) error() *dray.Error {
 		lexical.Truncate(first.Path, maxNameInMessage), first.Message, more).WithHint("%s", hint)
 }
 
-// isUnder reports whether a path is one of the directories or beneath one.
+// isUnder reports whether a clean absolute path is one of the directories or beneath one.
 func isUnder(p string, dirs map[string]bool) bool {
-	for at := p; ; at = path.Dir(at) {
-		if dirs[at] {
-			return true
-		}
-		if at == "/" || at == "." {
-			return false
+	for !dirs[p] {
+		if p = p[:max(strings.LastIndexByte(p, '/'), 0)]; p == "" {
+			return dirs["/"]
 		}
 	}
+	return true
 }

@@ -241,8 +241,8 @@ func (u *upstreams) isListed(s *upstreamServer) bool {
 	return s.listed
 }
 
-// upstreamTool finds a tool of a server whose tools are not listed yet. The call lists them, so that
-// nothing starts before the call is recorded and policy has decided about it.
+// upstreamTool finds a tool of a server whose tools are not listed yet. The call lists them, so
+// that nothing starts before the call is recorded and policy has decided about it.
 func (d *daemon) upstreamTool(ctx context.Context, name string) (t *dray.Tool, ok bool, err error) {
 	server, own, _ := strings.Cut(name, mcpSeparator)
 	s := d.upstreams.servers[server]
