@@ -17,6 +17,7 @@ Feature: Captured output
       And the bytes 3- of its stdout are "dy\n"
       When the file {root}/more is created
       Then eventually the bytes 99998- of its stdout are "xx"
+      And eventually the bytes 0- of its stderr are "flooded\n"
       When I cancel the call
       Then the call fails with reason cancelled
       And /stdout/total_bytes is 200006
@@ -25,7 +26,6 @@ Feature: Captured output
       And the bytes 0-6 of its stdout are "ready\nx"
       And the bytes -3 of its stdout are "xxx"
       And the request for the bytes 100000- of its stdout fails with status 416
-      And the bytes 0- of its stderr are "flooded\n"
 
     @CA-03
     Scenario: Ranges of output that is complete in the record
