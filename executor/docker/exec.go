@@ -65,8 +65,9 @@ func (e *execEnv) Start(ctx context.Context, spec dray.ProcessSpec) (dray.Proces
 		warnings = append(slices.Clip(warnings),
 			"the tool has no DRAY_RESULTS: the engine's exec cannot make a directory for each call")
 	}
-	// if none is known, the engine uses the image's working directory
-	dir := cmp.Or(spec.Dir, e.spec.WorkspaceFolder, agent.Lookup(probed, "HOME"))
+	// The engine cannot check RealDir, so it gets RealDir itself: a symlink that was exchanged has no
+	// effect. If no directory is known, the engine uses the image's working directory.
+	dir := cmp.Or(spec.RealDir, spec.Dir, e.spec.WorkspaceFolder, agent.Lookup(probed, "HOME"))
 	p, err := e.exec(ctx, spec.Argv, dir, vars, spec.Terminal != nil)
 	if err != nil {
 		return nil, err
