@@ -99,9 +99,12 @@ func (c *connection) initialize(ctx context.Context) error {
 	client := sdk.NewClient(&sdk.Implementation{Name: "dray", Version: c.cfg.Version},
 		&sdk.ClientOptions{Capabilities: &sdk.ClientCapabilities{}})
 	var err error
-	c.session, err = client.Connect(ctx, exactTransport{&sdk.IOTransport{
-		Reader: c.stdout, Writer: c.proc.Stdin(), MaxLineLength: maxFrame,
-	}}, nil)
+	c.session, err = client.Connect(ctx, guardedTransport{
+		Transport: exactTransport{&sdk.IOTransport{
+			Reader: c.stdout, Writer: c.proc.Stdin(), MaxLineLength: maxFrame,
+		}},
+		grace: c.cfg.Grace, stop: c.stop,
+	}, nil)
 	if err != nil {
 		return c.explain(err)
 	}

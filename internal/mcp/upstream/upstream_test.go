@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,6 +164,57 @@ func TestCancelledCallOfHungServer(t *testing.T) {
 				t.Errorf("the server was stopped: %v", stopped)
 			}
 		})
+	}
+}
+
+// TestCancelledCallsOfDeafServer has a server that does not read its stdin. The calls that wait to
+// write to it end when they are cancelled, and the server with them (MC-06, EX-08).
+func TestCancelledCallsOfDeafServer(t *testing.T) {
+	f := newServer(t, "deaf")
+	if _, err := f.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	arguments := json.RawMessage(`{"text":"` + strings.Repeat("x", 1<<20) + `"}`)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	ended := make(chan error)
+	for range 2 {
+		go func() {
+			_, err := f.Call(ctx, "t0", arguments)
+			ended <- err
+		}()
+	}
+	for range 2 {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a call ended with %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("a call did not end after its deadline")
+		}
+	}
+	if left := f.left(t); len(left) > 0 {
+		t.Errorf("%v are left", left)
+	}
+}
+
+// TestRequestsWithoutEnd has a server send requests and read no answer. It is ended before their
+// queue grows, although no call waits for it (MC-06).
+func TestRequestsWithoutEnd(t *testing.T) {
+	f := newServer(t, "pings")
+	if _, err := f.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for len(f.left(t)) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the server still runs")
+		}
+		runtime.Gosched()
+	}
+	if _, err := f.Tools(t.Context()); err != nil {
+		t.Errorf("the next start: %v", err)
 	}
 }
 

@@ -35,6 +35,12 @@ func main() {
 				`"serverInfo":{"name":"hostile","version":"1"}}`)
 		case "tools/list":
 			reply(r.ID, `{"tools":[`+tools(mode)+`]}`)
+			switch mode {
+			case "deaf":
+				hang()
+			case "pings":
+				pings()
+			}
 		case "tools/call":
 			call(mode, r.ID)
 		default:
@@ -100,6 +106,16 @@ func call(mode string, id json.RawMessage) {
 		reply(id, `{"content":[]}`)
 	default:
 		reply(id, `{"content":[{"type":"text","text":"ok"}]}`)
+	}
+}
+
+// pings sends requests without end and reads no answer.
+func pings() {
+	many := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", 1000)
+	for {
+		if _, err := fmt.Print(many); err != nil {
+			return
+		}
 	}
 }
 
