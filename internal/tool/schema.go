@@ -28,6 +28,8 @@ type schema struct {
 	paths    *pathmapper.Marks
 	// hasSecrets reports whether the schema marks any value as secret.
 	hasSecrets bool
+	// costly reports whether the steps of each validation must be counted before it.
+	costly bool
 }
 
 // compileSchema compiles a draft 2020-12 schema of an object and the marks of paths in it, and
@@ -63,7 +65,7 @@ func compileSchema(text *json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the marked paths: %w", err)
 	}
-	return &schema{compiled, marks, marksSecrets(compiled)}, nil
+	return &schema{compiled, marks, marksSecrets(compiled), isCostly(compiled)}, nil
 }
 
 // describesObject refuses schemas that inputs and outputs cannot satisfy, since both are objects,
@@ -107,6 +109,9 @@ func (s *schema) violations(doc json.RawMessage, prefix string) []dray.Detail {
 	v, malformed := decode(doc)
 	if malformed != nil {
 		return violation(prefix+malformed.pointer, malformed.Error())
+	}
+	if s.exceeds(v) {
+		return violation(prefix, "is too large for this schema: its check would take too many steps")
 	}
 	var invalid *jsonschema.ValidationError
 	switch err := s.compiled.Validate(v); {

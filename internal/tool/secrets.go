@@ -89,12 +89,14 @@ func isSecret(s *jsonschema.Schema) bool {
 // applicable returns schemas and those that they apply to the same value.
 func applicable(schemas []*jsonschema.Schema) []*jsonschema.Schema {
 	var all []*jsonschema.Schema
+	seen := map[*jsonschema.Schema]bool{}
 	for next := slices.Clone(schemas); len(next) > 0; {
 		s := next[0]
 		next = next[1:]
-		if s == nil || slices.Contains(all, s) {
+		if s == nil || seen[s] {
 			continue
 		}
+		seen[s] = true
 		all = append(all, s)
 		next = append(next, combined(s)...)
 	}
