@@ -112,7 +112,7 @@ func (c *connection) initialize(ctx context.Context) error {
 }
 
 func (c *connection) listTools(ctx context.Context) error {
-	params := &sdk.ListToolsParams{}
+	params, size := &sdk.ListToolsParams{}, 0
 	for range maxPages {
 		page, err := c.session.ListTools(ctx, params)
 		if err != nil {
@@ -125,6 +125,10 @@ func (c *connection) listTools(ctx context.Context) error {
 			tool, err := newTool(t)
 			if err != nil {
 				return err
+			}
+			size += len(tool.Name) + len(tool.Description) + len(tool.InputSchema) + len(tool.OutputSchema)
+			if size > maxToolBytes {
+				return fmt.Errorf("its tools have more than %d bytes of texts and schemas", maxToolBytes)
 			}
 			c.tools = append(c.tools, tool)
 		}

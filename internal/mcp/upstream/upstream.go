@@ -25,8 +25,9 @@ const (
 	// starts of calls.
 	maxFrame, maxBytes = 16 << 20, 64 << 20
 	// maxTools is the maximum number of tools of a server, maxPages that of the pages of their list,
-	// maxSchema the maximum size in bytes of one schema.
-	maxTools, maxPages, maxSchema = 500, 100, 256 << 10
+	// maxSchema the maximum size in bytes of one schema, maxToolBytes that of all tools together: a
+	// compiled schema takes 30 times the memory of its text, and is compiled again at each reload.
+	maxTools, maxPages, maxSchema, maxToolBytes = 500, 100, 256 << 10, 2 << 20
 	// maxDelay bounds the delay between two starts of a server that keeps failing.
 	maxDelay = 30 * time.Second
 )

@@ -221,7 +221,9 @@ func TestRequestsWithoutEnd(t *testing.T) {
 // TestServerThatCannotStart is refused, with its stderr as a hint, and not started again and
 // again.
 func TestServerThatCannotStart(t *testing.T) {
-	for mode, says := range map[string]string{"crash-start": "code 3", "many-tools": "500 tools"} {
+	for mode, says := range map[string]string{
+		"crash-start": "code 3", "many-tools": "500 tools", "large-tools": "2097152 bytes",
+	} {
 		t.Run(mode, func(t *testing.T) {
 			s := newServer(t, mode)
 			for range 5 {

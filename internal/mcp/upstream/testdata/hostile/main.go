@@ -63,9 +63,14 @@ func tools(mode string) string {
 	if mode == "many-tools" {
 		n = 10000
 	}
+	description := ""
+	if mode == "large-tools" {
+		n, description = 400, strings.Repeat("d", 10_000)
+	}
 	list := make([]string, n)
 	for i := range list {
-		list[i] = fmt.Sprintf(`{"name":"t%d","inputSchema":{"type":"object"}}`, i)
+		list[i] = fmt.Sprintf(`{"name":"t%d","description":%q,"inputSchema":{"type":"object"}}`, i,
+			description)
 	}
 	return strings.Join(list, ",")
 }
