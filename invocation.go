@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -200,12 +201,8 @@ func (s SessionState) Digest() string {
 			functions[shell] = text
 		}
 	}
-	s.Functions = functions
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // texts always have a JSON form
-	}
-	sum := sha256.Sum256(text)
+	// Not JSON, which cannot tell bytes that are not UTF-8 apart.
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q", s.Name, s.Cwd, s.Set, s.Unset, functions))
 	return hex.EncodeToString(sum[:])
 }
 

@@ -71,7 +71,7 @@ func (d *daemon) openUpstreams(cfg *config.Config) *upstreams {
 		u.log.Warn("tools of MCP servers not read", zap.Error(err))
 	}
 	for name, c := range cfg.MCP.Servers {
-		digest, _ := upstream.Digest(c.Argv, c.Environment, c.Workspace) // texts can be encoded
+		digest, _ := upstream.Digest(c.Argv, c.Env, c.Environment, c.Workspace) // texts can be encoded
 		s := &upstreamServer{name: name, cfg: c, digest: digest, listing: make(chan struct{}, 1)}
 		if k := known[name]; k.Digest == s.digest && c.Environment != config.EnvironmentHost {
 			s.tools = k.Tools
@@ -249,6 +249,9 @@ func (d *daemon) upstreamTool(ctx context.Context, name string) (t *dray.Tool, o
 	if s == nil || name == server {
 		return nil, false, nil
 	}
+	if s.cfg.Environment == config.EnvironmentHost {
+		d.upstreams.await(ctx) // it started with the daemon, and its schemas say what is secret
+	}
 	registry := d.current.Load().tools
 	if d.upstreams.isListed(s) {
 		t, err = registry.Get(ctx, name)
@@ -288,6 +291,9 @@ func (d *daemon) addUpstreams(registry *tool.Registry) {
 	for _, name := range slices.Sorted(maps.Keys(u.servers)) {
 		s := u.servers[name]
 		for _, t := range s.tools {
+			if t.Name == "" { // what remains is no name of a tool of this server
+				continue
+			}
 			err := registry.AddUpstream(s.tool(t), func(ctx context.Context, arguments json.RawMessage,
 			) (tool.UpstreamReply, error) {
 				return d.callUpstream(ctx, s, t.Name, arguments)
