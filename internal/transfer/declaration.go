@@ -110,6 +110,15 @@ func (j *syncJob) addResultsDir() {
 // resultsTarget is the directory of the files of DRAY_RESULTS, in that of the invocation.
 const resultsTarget = "results"
 
+// refuseInTree adds an entry that was refused when a tree was read. A source that does not exist is
+// missing too.
+func (j *syncJob) refuseInTree(e entry, display string, why *dray.Error) {
+	if e.relPath == "." && why.Code == dray.CodeNotFound {
+		j.addMissing(e.source)
+	}
+	j.refuseEntry(e.source, display, why)
+}
+
 // addMissing adds a declared output that does not exist.
 func (j *syncJob) addMissing(s source) {
 	if j.declared && len(j.missing) < maxMissing {

@@ -151,7 +151,7 @@ func (j *syncJob) readMounted(ctx context.Context, s source) ([]dray.SyncedFile,
 			return list, err
 		}
 		if e.Refused != nil {
-			j.refuseEntry(s, display, e.Refused)
+			j.refuseInTree(e, display, e.Refused)
 			continue
 		}
 		if e.Type != "file" {

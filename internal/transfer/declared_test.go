@@ -147,7 +147,7 @@ func TestDeclared_Limits(t *testing.T) {
 	w.wantRoot(nil)
 }
 
-// Outputs of a call on the host are listed (SY-11).
+// Outputs of a call on the host are listed, and those that do not exist are missing (SY-11).
 func TestDeclared_Host(t *testing.T) {
 	w := newFixture(t, nil)
 	w.box.caps.Kind = dray.KindHost
@@ -162,7 +162,8 @@ func TestDeclared_Host(t *testing.T) {
 		SHA256: sum("alpha"), Mode: "0644", Action: dray.FileMounted,
 	}}
 	if r.State != dray.SyncComplete || !slices.Equal(r.Files, want) ||
-		!slices.Equal(refusedCodes(r), []string{"/etc/passwd denied", dir + "/none not_found"}) {
+		!slices.Equal(refusedCodes(r), []string{"/etc/passwd denied", dir + "/none not_found"}) ||
+		!slices.Equal(r.Missing, []string{dir + "/none"}) {
 		t.Errorf("got %+v", r)
 	}
 	w.wantRoot(nil)

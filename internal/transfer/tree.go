@@ -172,10 +172,7 @@ func (t *filteredTree) Next() (dray.TreeEntry, error) {
 			why = t.job.checkTarget(target, e.Type == "directory")
 		}
 		if why != nil {
-			if e.relPath == "." && why.Code == dray.CodeNotFound {
-				t.job.addMissing(e.source)
-			}
-			t.job.refuseEntry(e.source, display, why)
+			t.job.refuseInTree(e, display, why)
 			continue
 		}
 		if t.job.endSync() || target == "." {
