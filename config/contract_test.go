@@ -23,6 +23,7 @@ sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_file
 sandbox.timeout sandbox.deny sandbox.executable
 host.env host.roots routing.override routing.fallback
 routing.plans.p.override routing.plans.p.fallback routing.plans.p.budget
+routing.plans.p.budget.calls routing.plans.p.budget.wall routing.plans.p.budget.bytes
 containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label
 containers.c.mappings
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment
@@ -51,6 +52,7 @@ sandbox.root sandbox.sources sandbox.max_file sandbox.max_total sandbox.max_file
 sandbox.timeout sandbox.deny sandbox.executable
 routing.override routing.fallback routing.plans.p.override routing.plans.p.fallback
 routing.plans.p.budget
+routing.plans.p.budget.calls routing.plans.p.budget.wall routing.plans.p.budget.bytes
 containers.c.workspace containers.c.config containers.c.service containers.c.id containers.c.label
 containers.c.mappings
 tools.name tools.description tools.argv tools.input_schema tools.output_schema tools.environment

@@ -24,8 +24,11 @@ func parseEnviron(environ []string) environment {
 
 // envVarName returns the name of a setting's variable.
 func envVarName(key string) string {
-	return "DRAY_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+	return "DRAY_" + inVarName(key)
 }
+
+// inVarName returns a key as it is written in the name of a variable.
+func inVarName(key string) string { return strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
 
 // reservedVars are variables of other things than settings. Those of a call are set in its process,
 // which may use the dray command.
@@ -86,9 +89,9 @@ func suggestVariable(name string) string {
 		return "did you mean DRAY_" + near + "?"
 	}
 	for _, s := range settings {
-		keys, prefix := s.kind.entryKeys.names(), envVarName(s.key)+"_"
+		keys, prefix := s.kind.entryMembers().names(), envVarName(s.key)+"_"
 		if keys != nil && strings.HasPrefix(name, prefix) {
-			return "write " + prefix + "NAME_ and one of " + strings.ToUpper(strings.Join(keys, ", "))
+			return "write " + prefix + "NAME_ and one of " + inVarName(strings.Join(keys, ", "))
 		}
 	}
 	return "unset it: names that begin with DRAY_ are reserved for settings, " +
@@ -125,7 +128,8 @@ type entryEnvVar struct {
 	setting settingDef
 	// entry is the entry's name in upper case.
 	entry string
-	// member is a key of the entry; its own key is empty if entries are plain texts.
+	// member is a key of the entry, or of a block in it (budget.calls); its own key is empty if
+	// entries are plain texts.
 	member settingDef
 }
 
@@ -139,8 +143,8 @@ func parseEntryVar(name string) (entryEnvVar, bool) {
 		if len(s.kind.entryKeys) == 0 {
 			return entryEnvVar{name, s, rest, settingDef{}}, true
 		}
-		for _, member := range s.kind.entryKeys {
-			entry, ok := strings.CutSuffix(rest, "_"+strings.ToUpper(member.key))
+		for _, member := range s.kind.entryMembers() {
+			entry, ok := strings.CutSuffix(rest, "_"+inVarName(member.key))
 			if ok && entry != "" && entry == strings.ToUpper(entry) {
 				return entryEnvVar{name, s, entry, member}, true
 			}
@@ -199,9 +203,22 @@ func (l *loader) withEntry(v value, e entryEnvVar) value {
 	}
 	member := settingDef{key: join(key, e.member.key), kind: e.member.kind}
 	if val, ok := l.parse(member, l.env[e.name], at); ok {
-		one = one.withMember(e.member.key, val)
+		one = one.withValue(e.member.key, val)
 	}
 	return v.withMember(name, one)
+}
+
+// withValue returns a copy of the object with the value of a key, which may be one of a block in it.
+func (v value) withValue(key string, val value) value {
+	outer, inner, isInBlock := strings.Cut(key, ".")
+	if !isInBlock {
+		return v.withMember(key, val)
+	}
+	block, ok := v.field(outer)
+	if !ok {
+		block = value{key: join(v.key, outer), origin: val.origin, shape: object}
+	}
+	return v.withMember(outer, block.withMember(inner, val))
 }
 
 // inVariables returns a name as it stands in the name of a variable.

@@ -260,6 +260,22 @@ func TestVariables(t *testing.T) {
 			func(c *config.Config) any { return c.Routing.Plans["p1"].Override }, "host",
 		},
 		{
+			"the budget of a plan, one key of it from the file",
+			source{
+				file: "routing: {plans: {p1: {budget: {calls: 7, wall: 1h}}}}",
+				env: []string{
+					"DRAY_ROUTING_PLANS_P1_BUDGET_WALL=8h", "DRAY_ROUTING_PLANS_P1_BUDGET_BYTES=2KiB",
+				},
+			},
+			func(c *config.Config) any { return c.Routing.Plans["p1"].Budget },
+			config.Budget{Calls: 7, Wall: 8 * time.Hour, Bytes: 2 << 10},
+		},
+		{
+			"the budget of a new plan",
+			source{env: []string{"DRAY_ROUTING_PLANS_P1_BUDGET_CALLS=3"}},
+			func(c *config.Config) any { return c.Routing.Plans["p1"].Budget }, config.Budget{Calls: 3},
+		},
+		{
 			"a variable of local_env keeps its case",
 			source{env: []string{"DRAY_DEVCONTAINER_LOCAL_ENV_GitHub_TOKEN=t"}},
 			func(c *config.Config) any { return c.Devcontainer.LocalEnv["GitHub_TOKEN"] }, "t",

@@ -70,6 +70,22 @@ type valueKind struct {
 	// each entry; without any an entry is a text.
 	named     bool
 	entryKeys settingDefs
+	// blockKeys are the keys of a member of an entry that is a block itself.
+	blockKeys settingDefs
+}
+
+// entryMembers returns the keys of each entry that have a variable, and those of its blocks, such as
+// budget.calls.
+func (k valueKind) entryMembers() settingDefs {
+	var all settingDefs
+	for _, member := range k.entryKeys {
+		all = append(all, member)
+		for _, s := range member.kind.blockKeys {
+			s.key = join(member.key, s.key)
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 func kindOf[T any](s *schema, read func(d *decoder, v value) T) valueKind {
@@ -85,6 +101,12 @@ func yamlKind[T any](s *schema, read func(d *decoder, v value) T) valueKind {
 func namedKind[T any](s *schema, keys settingDefs, read func(d *decoder, v value) T) valueKind {
 	k := yamlKind(s, read)
 	k.named, k.entryKeys = true, keys
+	return k
+}
+
+func blockKind[T any](keys settingDefs, read func(d *decoder, v value) T) valueKind {
+	k := yamlKind(objectOf(keys), read)
+	k.blockKeys = keys
 	return k
 }
 
@@ -156,7 +178,7 @@ var (
 		Pattern: namePattern, Not: enumOf(DefaultToken),
 	}, absPathKind.schema), nil, (*decoder).tokenFiles)
 	variablesKind  = namedKind(variablesSchema(), nil, (*decoder).variables)
-	budgetKind     = yamlKind(objectOf(budgetKeys), (*decoder).budget)
+	budgetKind     = blockKind(budgetKeys, (*decoder).budget)
 	plansKind      = namedKind(plansSchema(), planKeys, (*decoder).plans)
 	containersKind = namedKind(containersSchema(), containerKeys, (*decoder).containers)
 	mcpServersKind = namedKind(mcpServersSchema(), mcpServerKeys, (*decoder).mcpServers)

@@ -103,6 +103,7 @@ tools: [{name: t, description: d, argv: [x], input_schema: {}, output_schema: {}
 		"containers.e.id", "containers.c.mappings", "containers.c.mappings[0].host",
 		"tools.environment", "tools[0].environment", "tools.env", "tools[0].env.TOKEN", "tools.capabilities", "tools[0].capabilities.writes", "tools.success_codes", "tools[0].success_codes[1]", "tools.", "tools[0].",
 		"devcontainer.local_env", "devcontainer.local_env.A",
+		"routing.plans.p.budget.", "routing.plans.p.budget.",
 		"routing.plans.p.budget", "routing.plans.p.budget.wall")
 	got := shown(t, everything)
 	if env := got["tools[0].env.TOKEN"]; !strings.HasPrefix(env, "(not shown)") {
