@@ -41,7 +41,9 @@ verifies with the previous public key only, which is kept with the old checkpoin
 		"also prove that the log extends this checkpoint, a `file` or its number of events")
 	cmd.Flags().BoolVar(&key, "key", false, "print the public key")
 	cmd.Flags().BoolVar(&newKey, "new-key", false, "replace the key")
+	a.jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("key", "new-key", "since")
+	cmd.MarkFlagsMutuallyExclusive("json", "out")
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
 		switch {
 		case key:
@@ -72,7 +74,10 @@ func (a *app) runAuditCheckpoint(ctx context.Context, since, out string) error {
 		if err != nil {
 			return err
 		}
-		return a.writeOut(out, signed)
+		if since == "" {
+			return a.writeText(out, "checkpoint", signed)
+		}
+		return a.writeText(out, "proof", signed)
 	})
 }
 
@@ -105,7 +110,7 @@ func (a *app) runAuditKey(_ context.Context, out string) error {
 	if err != nil {
 		return err
 	}
-	return a.writeOut(out, []byte(public.String()+"\n"))
+	return a.writeText(out, "key", []byte(public.String()+"\n"))
 }
 
 func (a *app) runAuditNewKey(ctx context.Context, out string) error {
@@ -118,7 +123,15 @@ func (a *app) runAuditNewKey(ctx context.Context, out string) error {
 		return err
 	}
 	fmt.Fprintf(a.err, "dray: the previous key and its checkpoints are in %s\n", escapeLine(previous))
-	return a.writeOut(out, []byte(public.String()+"\n"))
+	return a.writeText(out, "key", []byte(public.String()+"\n"))
+}
+
+// writeText writes a text like writeOut. With --json it is the member of an object.
+func (a *app) writeText(file, member string, text []byte) error {
+	if a.json {
+		return a.printJSON(map[string]string{member: string(text)})
+	}
+	return a.writeOut(file, text)
 }
 
 // writeOut writes data to a new or existing file, or to stdout if there is no name.

@@ -24,6 +24,8 @@ dray audit checkpoint --key. Keep the file as it is: every byte counts.`,
 	cmd.Flags().StringVar(&out, "out", "", "write to this `file`")
 	cmd.Flags().BoolVar(&noBody, "no-body", false,
 		"only the hashes of the bodies of events: a proof without input and output")
+	a.jsonFlag(cmd) // a receipt is JSON in any case
+	cmd.MarkFlagsMutuallyExclusive("json", "out")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		return a.withClient(func(c *client.Client) error {
 			id, err := fullID(ctx, c, args[0])

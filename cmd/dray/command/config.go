@@ -185,6 +185,7 @@ dray config check only.`,
   # and as the first line of config.yaml: # yaml-language-server: $schema=schema.json`,
 		Args: noArgs,
 	}
+	a.jsonFlag(cmd) // a schema is JSON in any case
 	cmd.RunE = a.run(func(context.Context, []string) error {
 		_, err := a.out.Write(config.Schema())
 		return outputError(err)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -45,7 +46,8 @@ type app struct {
 
 func execute(ctx context.Context, args []string, a *app) int {
 	root := newRoot(a) //nolint:contextcheck // cobra hands the context to the commands
-	root.SetArgs(separateProgramArgs(root, args))
+	args = separateProgramArgs(root, args)
+	root.SetArgs(args)
 	help := &helpWriter{Writer: a.out}
 	if isTerminal(a.out) {
 		help.width = columns(a.out)
@@ -60,6 +62,7 @@ func execute(ctx context.Context, args []string, a *app) int {
 		return exitOK
 	case !a.running || errors.As(err, new(usageError)):
 		err = usageErrorFrom(cmd, err)
+		a.json = a.json || asksForJSON(cmd, args)
 	}
 	err = commandHint(cmd, err)
 	a.reportError(err)
@@ -67,6 +70,15 @@ func execute(ctx context.Context, args []string, a *app) int {
 		return toolExitCode(err)
 	}
 	return exitCode(err)
+}
+
+// asksForJSON reports whether --json is among the flags of a command line. Flags are read only up to
+// the first one that is invalid.
+func asksForJSON(cmd *cobra.Command, args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return cmd.Flags().Lookup("json") != nil && slices.Contains(args, "--json")
 }
 
 // helpWriter keeps the first error of a write: cobra ignores those of help texts. It fits them to a

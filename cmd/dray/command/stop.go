@@ -37,6 +37,7 @@ if the daemon does not exit in time; it then names the process. Containers keep
 running: see dray workspace stop.`,
 		Args: noArgs,
 	}
+	a.jsonFlag(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
 		cfg, err := a.load()
 		if err != nil {
@@ -71,6 +72,11 @@ func (a *app) runStop(ctx context.Context, cfg *config.Config) error {
 				WithHint("`kill -9 %d` ends it at once; its calls are then recorded as interrupted",
 					process.pid)
 		}
+	}
+	if a.json {
+		return a.printJSON(struct {
+			PID int `json:"pid"`
+		}{process.pid})
 	}
 	_, err = fmt.Fprintf(a.out, "the daemon (pid %d) has exited\n", process.pid)
 	return outputError(err)

@@ -20,6 +20,24 @@ func invoke(t *testing.T, args ...string) (code int, stdout, stderr, state strin
 	return code, out.String(), err.String(), state
 }
 
+// With --json an invalid command line prints its error as one JSON value, wherever the flag stands,
+// unless it is an argument of the program.
+func TestUsageErrors_JSON(t *testing.T) {
+	for line, isJSON := range map[string]bool{
+		"audit list --nope --json": true, "audit list --limit x --json": true,
+		"exec --nope --json -- true": true, "exec --nope -- true --json": false,
+		"completion --json": false,
+	} {
+		t.Run(line, func(t *testing.T) {
+			_, stdout, _, _ := invoke(t, strings.Fields(line)...)
+			if got := strings.HasPrefix(stdout, `{"error":{"code":"invalid_request",`); got != isJSON ||
+				(!isJSON && stdout != "") {
+				t.Errorf("stdout is %q", stdout)
+			}
+		})
+	}
+}
+
 // A usage error is one line and a hint, exits with 2 (125 for exec and call, whose other codes are
 // the tool's), and does not start a daemon.
 func TestUsageErrors(t *testing.T) {
