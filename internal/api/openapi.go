@@ -77,6 +77,7 @@ func (s *Server) adaptHandler(op *operation) func(huma.Context) {
 
 // schemaNames are the names of types whose Go name is meaningless without its package.
 var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[struct{}]():                  "Empty",
 	reflect.TypeFor[call.Request]():              "CallRequest",
 	reflect.TypeFor[toolReply]():                 "Tool",
 	reflect.TypeFor[toolsReply]():                "ToolList",

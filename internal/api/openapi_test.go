@@ -27,7 +27,9 @@ var contract = []string{
 
 type document struct {
 	OpenAPI string
-	Paths   map[string]map[string]struct {
+	// Components has the schemas that the others refer to.
+	Components struct{ Schemas map[string]any }
+	Paths      map[string]map[string]struct {
 		OperationID string
 		Summary     string
 		Parameters  []struct{ Name, In, Description string }
@@ -73,6 +75,11 @@ func TestDocumentListsEveryOperation(t *testing.T) {
 	want := slices.Sorted(slices.Values(contract))
 	if !slices.Equal(all, want) || !strings.HasPrefix(doc.OpenAPI, "3.1") {
 		t.Errorf("%s has\n%s\nnot\n%s", doc.OpenAPI, strings.Join(all, "\n"), strings.Join(want, "\n"))
+	}
+	for name := range doc.Components.Schemas {
+		if !regexp.MustCompile(`^[a-zA-Z0-9._-]+$`).MatchString(name) {
+			t.Errorf("%q is not the name of a schema", name) // OpenAPI 3.1, Components Object
+		}
 	}
 	if bytes.Contains(text, []byte("Proven")) {
 		t.Error("the document has the Go field Proven")
