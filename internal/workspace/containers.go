@@ -43,10 +43,14 @@ func (m *Manager) Containers(ctx context.Context) ([]ContainerState, error) {
 		}
 	}
 	for i := range list {
-		c := &list[i]
-		c.Breaker = m.cfg.Breakers.State(c.Name, c.ID, c.Workspace)
+		list[i] = m.withBreaker(list[i])
 	}
 	return list, nil
+}
+
+func (m *Manager) withBreaker(c ContainerState) ContainerState {
+	c.Breaker = m.cfg.Breakers.State(c.Name, c.ID, c.Workspace)
+	return c
 }
 
 // namedState returns the state of a configured container. A container that is not found, or whose

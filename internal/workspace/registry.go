@@ -156,7 +156,8 @@ func (m *Manager) Register(ctx context.Context, name string, reg Registration,
 	}
 	m.log.Info("container registered", zap.String("name", name), zap.String("id", reg.ID),
 		zap.String("label", reg.Label))
-	return m.namedState(ctx, name, nil)
+	state, err := m.namedState(ctx, name, nil)
+	return m.withBreaker(state), err
 }
 
 // Unregister removes a name that Register gave. The container stays. It fails with not_found, and

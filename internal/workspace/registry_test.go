@@ -34,6 +34,9 @@ func TestRegister(t *testing.T) {
 		if name == "later" && state.State != Discovered {
 			t.Errorf("%+v", state)
 		}
+		if state.Breaker != BreakerClosed {
+			t.Errorf("%s has the breaker %q (RE-03)", name, state.Breaker)
+		}
 		if _, err := w.Register(t.Context(), name, reg); err != nil {
 			t.Errorf("%s again: %v", name, err)
 		}
