@@ -51,8 +51,12 @@ func (g guard) checkHost(r *http.Request) error {
 	if slices.Contains(g.AllowedHosts, host) || slices.Contains(g.AllowedHosts, name) {
 		return nil
 	}
+	hint := "add the host to server.allowed_hosts"
+	if slices.Contains(g.AllowedHosts, "localhost") {
+		hint = "use localhost, or " + hint
+	}
 	return dray.Errorf(dray.CodeForbiddenHost, "host %q is not allowed", validate.Quote(r.Host)).
-		WithHint("use localhost, or add the host to server.allowed_hosts")
+		WithHint("%s", hint)
 }
 
 // checkOrigin refuses requests of pages whose origin is not allowed.
