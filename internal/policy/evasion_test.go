@@ -175,6 +175,27 @@ func TestSymlinkOutside(t *testing.T) {
 	}
 }
 
+// The directory of a tool that works in the workspace is the workspace, whatever directory its
+// caller names: relative paths lead from there (SE-04).
+func TestDirectoryOfWorkspaceTool(t *testing.T) {
+	call := callOf(t, "lint", map[string]string{"path": "link/x"})
+	call.Tool.InputSchema = json.RawMessage(`{"properties": {"path": {"format": "path"}}}`)
+	call.Tool.InWorkspace = true
+	workspace := call.Invocation.Workspace
+	if err := os.Mkdir(workspace+"/sub", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(t.TempDir(), workspace+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, call.Invocation.Cwd = range []string{"", "sub", workspace + "/sub", "/"} {
+		f := policy.FactsOf(t.Context(), call, nil)
+		if f.Cwd != workspace || len(f.WritesOutside) != 1 {
+			t.Errorf("cwd %q: %+v", call.Invocation.Cwd, f)
+		}
+	}
+}
+
 // Nothing in the context or the plan of a call changes a fact (SE-05).
 func TestContextIsNoFact(t *testing.T) {
 	call := shell(t, "rm x")

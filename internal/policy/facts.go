@@ -73,7 +73,7 @@ func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 		Workspace: cmp.Or(call.Route.Workspace, inv.Workspace),
 	}
 	a := newAnalysis()
-	f.Cwd, a.moves = side.cwd(ctx, f.Workspace)
+	f.Cwd, a.moves = side.cwd(ctx)
 	for name := range inv.Env {
 		a.setText(name)
 	}

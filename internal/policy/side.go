@@ -12,7 +12,8 @@ import (
 // outsideMounts stands for a path of the container that is no path of the host.
 const outsideMounts = "\x00container"
 
-// Directory returns the working directory of a call as its caller named it, empty if it named none.
+// Directory returns the working directory of a call as its caller named it, else the workspace. It
+// is empty if there is neither.
 func Directory(call dray.Call) string {
 	inv := call.Invocation
 	dir := inv.Cwd
@@ -57,20 +58,15 @@ type side struct {
 
 // cwd returns the host directory of the call. unknown reports whether it is a directory of the
 // container without a path of the host; it is then "".
-func (s *side) cwd(ctx context.Context, workspace string) (dir string, unknown bool) {
-	dir = s.call.Invocation.Cwd
-	isAbs := filepath.IsAbs(dir)
-	if isAbs && s.call.Invocation.Paths == dray.PathsOfContainer {
-		dir = s.toHost(ctx, dir)
+func (s *side) cwd(ctx context.Context) (dir string, unknown bool) {
+	inv := s.call.Invocation
+	if s.call.Tool.InWorkspace || inv.Paths != dray.PathsOfContainer || !filepath.IsAbs(inv.Cwd) {
+		return Directory(s.call), false
 	}
-	switch {
-	case dir == outsideMounts:
+	if dir = s.toHost(ctx, inv.Cwd); dir == outsideMounts {
 		return "", true
-	case !isAbs && workspace != "":
-		return filepath.Join(workspace, dir), false
-	default:
-		return dir, false
 	}
+	return dir, false
 }
 
 // hostPath returns the host path of an absolute path of the call.
