@@ -132,7 +132,11 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		Lifetime: func() time.Duration { return d.current.Load().cfg.Policy.ApprovalLifetime },
 		Policies: func() approval.Decider { return d.current.Load().policies },
 	})
-	first, err := d.newGeneration(cfg)
+	policies, err := newPolicies(cfg, d.workspaces.Mounts)
+	if err != nil {
+		return err
+	}
+	first, err := d.newGeneration(cfg, policies)
 	if err != nil {
 		return err
 	}

@@ -30,10 +30,30 @@ type singleSlotDaemon struct {
 
 func newSingleSlotDaemon(t *testing.T) *singleSlotDaemon {
 	t.Helper()
-	state, folder := filepath.Join(t.TempDir(), "state"), t.TempDir()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	text := fmt.Sprintf("limits: {concurrent: 1, queue: 0, grace: 100ms}\nhost: {roots: "+
-		"[%s]}\nengine: {host: \"unix:///nowhere/docker.sock\"}\n", folder)
+	folder := t.TempDir()
+	d, logs := newConfiguredDaemon(t, fmt.Sprintf("limits: {concurrent: 1, queue: 0, grace: 100ms}\n"+
+		"host: {roots: [%s]}\n", folder))
+	cfg := d.current.Load().cfg
+	tools, err := newToolRegistry(cfg, d.toolOptions(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec, err := tools.Get(t.Context(), "exec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &singleSlotDaemon{
+		daemon: d, chain: d.newExecutor(cfg, d.current.Load().policies), tool: exec, folder: folder,
+		logs: logs,
+	}
+}
+
+// newConfiguredDaemon returns the real daemon without its server and without an engine, with the
+// text of its configuration.
+func newConfiguredDaemon(t *testing.T, text string) (*daemon, *observer.ObservedLogs) {
+	t.Helper()
+	state, file := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "config.yaml")
+	text += "engine: {host: \"unix:///nowhere/docker.sock\"}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -54,18 +74,7 @@ func newSingleSlotDaemon(t *testing.T) *singleSlotDaemon {
 			t.Error(err)
 		}
 	})
-	tools, err := newToolRegistry(cfg, d.toolOptions(cfg))
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec, err := tools.Get(t.Context(), "exec")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &singleSlotDaemon{
-		daemon: d, chain: d.newExecutor(cfg, d.current.Load().policies), tool: exec, folder: folder,
-		logs: logs,
-	}
+	return d, logs
 }
 
 // exec runs a shell script on the host.

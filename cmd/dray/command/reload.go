@@ -72,8 +72,9 @@ type generation struct {
 	policies      *policy.Engine
 }
 
-// newGeneration fails if the tools or the rules of a configuration are invalid.
-func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
+// newGeneration fails if the tools or the rules of a configuration are invalid. It does not read the
+// files of the policies: a change of their text applies only with a reload.
+func (d *daemon) newGeneration(cfg *config.Config, policies *policy.Engine) (*generation, error) {
 	rules, err := newRouter(cfg, d.workspaces.Nearest, d.workspaces.IsRegistered)
 	if err != nil {
 		return nil, err
@@ -87,10 +88,6 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 		read: d.workspaces.ToolsFile, daemon: tools, maxTimeout: cfg.Limits.MaxTimeout,
 	}
 	redaction, err := openRedaction(cfg)
-	if err != nil {
-		return nil, err
-	}
-	policies, err := newPolicies(cfg, d.workspaces.Mounts)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +113,9 @@ func (d *daemon) newGeneration(cfg *config.Config) (*generation, error) {
 func (d *daemon) use(g *generation) {
 	d.current.Store(g)
 	d.redactor.Store(g.Intake.Redaction.Base())
+	if d.server != nil { // it is made with the first one
+		d.server.Configure(&g.Configured)
+	}
 }
 
 func (g *generation) status() api.ConfigStatus {
@@ -143,7 +143,11 @@ func (d *daemon) Reload(ctx context.Context, principal string) (api.Reload, erro
 	if err != nil {
 		return api.Reload{}, err
 	}
-	next, err := d.newGeneration(cfg)
+	policies, err := newPolicies(cfg, d.workspaces.Mounts)
+	if err != nil {
+		return api.Reload{}, err
+	}
+	next, err := d.newGeneration(cfg, policies)
 	if err != nil {
 		return api.Reload{}, err
 	}
@@ -161,7 +165,6 @@ func (d *daemon) Reload(ctx context.Context, principal string) (api.Reload, erro
 		}
 	}
 	d.use(next)
-	d.server.Configure(&next.Configured)
 	d.log.Info("configuration reloaded", zap.Strings("changed", changed))
 	return api.Reload{Config: next.status(), Changed: changed}, nil
 }

@@ -176,13 +176,12 @@ func (d *daemon) listUpstream(ctx context.Context, s *upstreamServer) error {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	old := d.current.Load()
-	next, err := d.newGeneration(old.cfg)
+	next, err := d.newGeneration(old.cfg, old.policies)
 	if err != nil {
 		return err
 	}
 	next.loadedAt = old.loadedAt
 	d.use(next)
-	d.server.Configure(&next.Configured)
 	d.upstreams.setListed(s)
 	return nil
 }
