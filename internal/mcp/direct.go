@@ -74,6 +74,7 @@ func (s *Server) serveDirect(w http.ResponseWriter, r *http.Request, principal s
 	w.Header().Set("Content-Type", mediaJSON)
 	w.Header().Set("Cache-Control", "no-cache, no-transform")
 	stop := keepAlive(w)
+	defer stop() // if the call panics: nothing may be written when this function has returned
 	res, err := s.callTool(r.Context(), req, t)
 	stop()
 	reply := map[string]any{"jsonrpc": "2.0", "id": c.ID}
@@ -99,7 +100,8 @@ func (s *Server) serveDirect(w http.ResponseWriter, r *http.Request, principal s
 }
 
 // keepAlive writes white space, which may precede JSON, while a call runs: proxies and clients
-// close a connection that is silent (MC-04). The caller must call stop before it writes.
+// close a connection that is silent (MC-04). The caller must call stop before it writes. Further
+// calls of stop have no effect.
 func keepAlive(w http.ResponseWriter) (stop func()) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
@@ -118,10 +120,10 @@ func keepAlive(w http.ResponseWriter) (stop func()) {
 			_ = http.NewResponseController(w).Flush()
 		}
 	})
-	return func() {
+	return sync.OnceFunc(func() {
 		close(done)
 		group.Wait()
-	}
+	})
 }
 
 // isDirect reports whether the headers of a request are those of a directCall.
@@ -129,7 +131,7 @@ func isDirect(r *http.Request) bool {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	return r.Method == http.MethodPost && r.Header.Get(methodHeader) == "tools/call" &&
 		r.Header.Get(versionHeader) == statelessRevision && r.Header.Get("Content-Type") == mediaJSON &&
-		strings.Contains(accept, mediaJSON) && strings.Contains(accept, "text/event-stream") &&
+		strings.Contains(accept, mediaJSON) && strings.Contains(accept, mediaSSE) &&
 		r.Header.Get(sessionHeader) == "" && r.Header.Get("Last-Event-ID") == "" &&
 		r.ContentLength <= maxDirect
 }
