@@ -38,12 +38,12 @@ type Approvals interface {
 // revisions the SDK asks, and repeats the request itself (MC-05).
 func (s *Server) askUser(ctx context.Context, req *sdk.CallToolRequest, rec dray.Record,
 ) *sdk.CallToolResult {
+	needed := rec.Metadata.Approval
 	if !canElicit(req.Session) || req.Params.RequestState != "" || rec.Error == nil ||
-		rec.Error.Code != dray.CodeApprovalRequired || len(rec.Error.Details) != 1 {
+		rec.Error.Code != dray.CodeApprovalRequired || needed == nil {
 		return nil
 	}
-	id := rec.Error.Details[0].Message
-	a, err := s.cfg.Approvals.Get(ctx, principalOf(req), id)
+	a, err := s.cfg.Approvals.Get(ctx, principalOf(req), needed.ID)
 	if err != nil || a.State != audit.ApprovalPending {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (s *Server) askUser(ctx context.Context, req *sdk.CallToolRequest, rec dray
 	}
 	return &sdk.CallToolResult{
 		InputRequests: sdk.InputRequestMap{approvalKey: question},
-		RequestState:  s.approvalState(req, id),
+		RequestState:  s.approvalState(req, needed.ID),
 	}
 }
 
