@@ -32,7 +32,7 @@ type ownTool struct {
 	readOnly, destructive     bool
 	// builtin reports whether there is a built-in tool of this name, for callers that do not use MCP.
 	builtin bool
-	run     func(*Server, context.Context, *sdk.CallToolRequest,
+	run     func(*Server, context.Context, *sdk.CallToolRequest, ownArguments,
 	) (*sdk.CallToolResult, error)
 }
 
@@ -87,7 +87,11 @@ func (s *Server) addOwnTools() {
 				IdempotentHint: t.readOnly || t.destructive, OpenWorldHint: &open,
 			},
 		}, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			res, err := t.run(s, ctx, req)
+			args, err := decodeOwn(req)
+			if err != nil {
+				return failure(err), nil
+			}
+			res, err := t.run(s, ctx, req, args)
 			if err != nil && ctx.Err() == nil {
 				return failure(err), nil
 			}
@@ -145,12 +149,8 @@ func decodeOwn(req *sdk.CallToolRequest) (ownArguments, error) {
 }
 
 // readOutput returns a part of the retained output of a call.
-func (s *Server) readOutput(ctx context.Context, req *sdk.CallToolRequest,
+func (s *Server) readOutput(ctx context.Context, req *sdk.CallToolRequest, args ownArguments,
 ) (*sdk.CallToolResult, error) {
-	args, err := decodeOwn(req)
-	if err != nil {
-		return nil, err
-	}
 	c, rec, err := s.cfg.Outputs.Find(ctx, principalOf(req), args.ID)
 	if err != nil {
 		return nil, err
@@ -186,27 +186,21 @@ func partResult(p call.OutputPart) *sdk.CallToolResult {
 	}
 }
 
-// findRunning returns the call of the client that the arguments name, and the arguments. The call
-// may just have ended. findRunning fails with not_found, and with conflict for one that has long
-// ended.
-func (s *Server) findRunning(ctx context.Context, req *sdk.CallToolRequest,
-) (*call.Call, ownArguments, error) {
-	args, err := decodeOwn(req)
-	if err != nil {
-		return nil, args, err
+// findRunning returns a call of a principal, which may just have ended. It fails with not_found, and
+// with conflict for one that has long ended.
+func (s *Server) findRunning(ctx context.Context, principal, id string) (*call.Call, error) {
+	if c, ok := s.cfg.Calls.Find(id, principal); ok {
+		return c, nil
 	}
-	if c, ok := s.cfg.Calls.Find(args.ID, principalOf(req)); ok {
-		return c, args, nil
+	if _, err := s.cfg.Outputs.Record(ctx, principal, id); err != nil {
+		return nil, err
 	}
-	if _, err := s.cfg.Outputs.Record(ctx, principalOf(req), args.ID); err != nil {
-		return nil, args, err
-	}
-	return nil, args, call.ErrCallEnded()
+	return nil, call.ErrCallEnded()
 }
 
-func (s *Server) writeStdin(ctx context.Context, req *sdk.CallToolRequest,
+func (s *Server) writeStdin(ctx context.Context, req *sdk.CallToolRequest, args ownArguments,
 ) (*sdk.CallToolResult, error) {
-	c, args, err := s.findRunning(ctx, req)
+	c, err := s.findRunning(ctx, principalOf(req), args.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -222,20 +216,16 @@ func (s *Server) writeStdin(ctx context.Context, req *sdk.CallToolRequest,
 	return message(map[string]any{"written": written}, "%d bytes written so far", written), nil
 }
 
-func (s *Server) cancelCall(ctx context.Context, req *sdk.CallToolRequest,
+func (s *Server) cancelCall(ctx context.Context, req *sdk.CallToolRequest, args ownArguments,
 ) (*sdk.CallToolResult, error) {
-	args, err := decodeOwn(req)
-	if err != nil {
-		return nil, err
-	}
 	if (args.ID == "") == (args.Session == "") {
 		return nil, dray.Errorf(dray.CodeInvalidInput, "name either a call or a session").
 			WithHint("use id or session; list_calls has both")
 	}
 	if args.Session != "" {
-		return s.cancelSession(ctx, req, args.Session)
+		return s.cancelSession(ctx, principalOf(req), args.Session)
 	}
-	c, _, err := s.findRunning(ctx, req)
+	c, err := s.findRunning(ctx, principalOf(req), args.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -254,10 +244,10 @@ func (s *Server) cancelCall(ctx context.Context, req *sdk.CallToolRequest,
 	return res, nil
 }
 
-func (s *Server) cancelSession(ctx context.Context, req *sdk.CallToolRequest, session string,
+func (s *Server) cancelSession(ctx context.Context, principal, session string,
 ) (*sdk.CallToolResult, error) {
 	ids := []string{}
-	for _, c := range s.cfg.Calls.CancelSession(ctx, principalOf(req), session) {
+	for _, c := range s.cfg.Calls.CancelSession(ctx, principal, session) {
 		ids = append(ids, c.ID())
 	}
 	if ctx.Err() != nil {
@@ -267,12 +257,8 @@ func (s *Server) cancelSession(ctx context.Context, req *sdk.CallToolRequest, se
 		session, strings.Join(ids, " ")), nil
 }
 
-func (s *Server) listCalls(_ context.Context, req *sdk.CallToolRequest,
+func (s *Server) listCalls(_ context.Context, req *sdk.CallToolRequest, args ownArguments,
 ) (*sdk.CallToolResult, error) {
-	args, err := decodeOwn(req)
-	if err != nil {
-		return nil, err
-	}
 	type runningCall struct {
 		ID       string      `json:"id"`
 		Tool     string      `json:"tool"`

@@ -104,13 +104,13 @@ func (s *Server) addTasks(store taskStore) {
 	}
 	ack := &taskAck{ResultType: "complete"}
 	add(methodGet, func(ctx context.Context, req *taskRequest, p *taskParams) (sdk.Result, error) {
-		return store.getTask(ctx, req.principal, p.ID)
+		return store.getTask(ctx, req.user.Principal, p.ID)
 	})
 	add(methodUpdate, func(ctx context.Context, req *taskRequest, p *taskParams) (sdk.Result, error) {
-		return copyOf(ack), store.updateTask(ctx, req.principal, p.ID, p.InputResponses)
+		return copyOf(ack), store.updateTask(ctx, req.user.Principal, p.ID, p.InputResponses)
 	})
 	add(methodCancel, func(ctx context.Context, req *taskRequest, p *taskParams) (sdk.Result, error) {
-		return copyOf(ack), store.cancelTask(ctx, req.principal, p.ID)
+		return copyOf(ack), store.cancelTask(ctx, req.user.Principal, p.ID)
 	})
 }
 
@@ -122,10 +122,9 @@ func copyOf(ack *taskAck) *taskAck {
 
 // taskRequest is a request of a client that has declared the extension.
 type taskRequest struct {
-	principal string
-	user      call.Decider // the user of the client
-	elicits   bool         // the client can ask its user
-	created   *task        // in place of the result of the tool call
+	user    call.Decider // the user of the client
+	elicits bool         // the client can ask its user
+	created *task        // in place of the result of the tool call
 }
 
 type taskKey struct{}
@@ -152,9 +151,7 @@ func (s *Server) serveTasks(next sdk.MethodHandler) sdk.MethodHandler {
 			return next(ctx, method, req)
 		}
 		session, _ := req.GetSession().(*sdk.ServerSession)
-		tr := &taskRequest{
-			principal: principalOf(req), user: deciderOf(req), elicits: canElicit(session),
-		}
+		tr := &taskRequest{user: deciderOf(req), elicits: canElicit(session)}
 		res, err := next(context.WithValue(ctx, taskKey{}, tr), method, req)
 		if err == nil && tr.created != nil {
 			return tr.created, nil
