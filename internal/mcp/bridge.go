@@ -16,13 +16,6 @@ import (
 	"github.com/dray-dev/dray"
 )
 
-// Codes of JSON-RPC errors.
-const (
-	codeParse    = -32700
-	codeRequest  = -32600
-	codeInternal = -32603
-)
-
 // Bridge connects a client on stdin and stdout to /mcp of a daemon. A message that is malformed or
 // too long, or that cannot be sent to the daemon, gets an error as its response; the bridge goes
 // on.
@@ -370,15 +363,7 @@ func readEvents(r io.Reader, use func([]byte)) error {
 
 // fail writes an error as the response to a request, or to a message without an id.
 func (b *Bridge) fail(id json.RawMessage, code int, text string) {
-	if len(id) == 0 {
-		id = json.RawMessage("null")
-	}
-	message, err := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": text},
-	})
-	if err == nil {
-		b.write(message)
-	}
+	b.write(errorReply(id, code, text))
 }
 
 // write writes a message as a line.

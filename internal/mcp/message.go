@@ -11,6 +11,26 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// Codes of JSON-RPC errors.
+const (
+	codeParse    = -32700
+	codeRequest  = -32600
+	codeMethod   = -32601
+	codeInternal = -32603
+)
+
+// errorReply returns an error as the response to a request. The id is null for a message without
+// one.
+func errorReply(id json.RawMessage, code int, text string) []byte {
+	if len(id) == 0 {
+		id = json.RawMessage("null")
+	}
+	reply, _ := json.Marshal(map[string]any{ // texts, numbers and JSON always have a JSON form
+		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": text},
+	})
+	return reply
+}
+
 // readMessage returns the body of a request, which can be read again. It refuses a message that a
 // proxy could read in another way than the SDK, which takes the last of two members of one name and
 // ignores what follows a message (SE-03). The SDK refuses all else that is wrong.
@@ -23,13 +43,10 @@ func readMessage(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) 
 		err = checkMessage(body)
 	}
 	if err != nil {
-		reply, _ := json.Marshal(map[string]any{ // a text always has a JSON form
-			"jsonrpc": "2.0", "id": nil,
-			"error": map[string]any{"code": codeRequest, "message": err.Error()},
-		})
 		w.Header().Set("Content-Type", mediaJSON)
 		w.WriteHeader(http.StatusBadRequest)
-		_, _ = w.Write(reply) // a client that has disconnected needs no answer
+		// a client that has disconnected needs no answer
+		_, _ = w.Write(errorReply(nil, codeRequest, err.Error()))
 		return nil, false
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))

@@ -145,7 +145,7 @@ func (s *Server) handler(opts sdk.StreamableHTTPOptions) http.Handler {
 	}
 	return auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{
 		AllowMissingExpiration: true,
-	})(answerUnknown(sdk.NewStreamableHTTPHandler(get, &opts)))
+	})(sdk.NewStreamableHTTPHandler(get, &opts))
 }
 
 // inCallKey is the key of the inCall of a request in its context, inCallExtra in its token.
@@ -168,6 +168,11 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, principal string,
 	setDefaults(r.Header, r.URL.Query())
 	if s.serveDirect(w, r, principal, body) {
 		return
+	}
+	if r.Method == http.MethodPost {
+		mw := &methodWriter{ResponseWriter: w, body: body}
+		defer mw.release()
+		w = mw
 	}
 	// here, because the SDK asks for its server twice a request
 	s.updateTools(r.Context()) //nolint:contextcheck // r has the context of the request
