@@ -324,7 +324,7 @@ func (s *upstreamServer) tool(t upstream.Tool) dray.Tool {
 func (d *daemon) callUpstream(ctx context.Context, s *upstreamServer, name string,
 	arguments json.RawMessage,
 ) (tool.UpstreamReply, error) {
-	res, err := s.Call(ctx, name, arguments)
+	reply, err := s.Call(ctx, name, arguments)
 	if err != nil {
 		return tool.UpstreamReply{}, err
 	}
@@ -333,7 +333,7 @@ func (d *daemon) callUpstream(ctx context.Context, s *upstreamServer, name strin
 			d.log.Warn("tools of an MCP server not read", zap.String("server", s.name), zap.Error(err))
 		}
 	}
-	return tool.UpstreamReply(upstream.NewReply(res)), nil
+	return tool.UpstreamReply(reply), nil
 }
 
 // write writes the file. mu must be held.

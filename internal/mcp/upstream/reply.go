@@ -20,8 +20,7 @@ type Reply struct {
 	Failed bool
 }
 
-// NewReply returns the reply of a result.
-func NewReply(res *sdk.CallToolResult) Reply {
+func newReply(res *sdk.CallToolResult) Reply {
 	texts := make([]string, 0, len(res.Content))
 	for _, content := range res.Content {
 		texts = append(texts, contentText(content))

@@ -92,37 +92,36 @@ func (s *Server) Tools(ctx context.Context) ([]Tool, error) {
 // Call calls a tool and blocks until it has ended. It fails with busy above MaxCalls, with
 // agent_lost if the server ends first, with helper_missing if it cannot be started, and with the
 // cause of ctx.
-func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage,
-) (*sdk.CallToolResult, error) {
+func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage) (Reply, error) {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		return nil, dray.Errorf(dray.CodeBusy, "MCP server %s runs %d calls", s.cfg.Name, s.cfg.MaxCalls).
+		return Reply{}, dray.Errorf(dray.CodeBusy, "MCP server %s runs %d calls", s.cfg.Name, s.cfg.MaxCalls).
 			WithHint("repeat the call when another has ended")
 	}
 	c, err := s.connect(ctx)
 	if err != nil {
-		return nil, err
+		return Reply{}, err
 	}
 	c.stdout.renew()
 	res, err := c.session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: arguments})
 	switch {
 	case ctx.Err() != nil:
 		s.checkAlive(ctx, c)
-		return nil, context.Cause(ctx)
+		return Reply{}, context.Cause(ctx)
 	case err != nil && isBroken(err):
 		c.stop(err)
 		<-c.removed // so that the next call starts a new process
-		return nil, s.lost(c)
+		return Reply{}, s.lost(c)
 	case err != nil: // the server refused the call
-		return nil, dray.Errorf(dray.CodeInvalidInput, "MCP server %s refused the call: %s", s.cfg.Name,
+		return Reply{}, dray.Errorf(dray.CodeInvalidInput, "MCP server %s refused the call: %s", s.cfg.Name,
 			lexical.PlainLine(err.Error(), maxLine)).WithHint("check the input of the tool")
 	}
 	s.mu.Lock()
 	s.failures, s.last = 0, nil
 	s.mu.Unlock()
-	return res, nil
+	return newReply(res), nil
 }
 
 // checkAlive stops a server that does not answer within the grace after a call was cancelled.

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
 	"github.com/dray-dev/dray"
@@ -78,7 +77,7 @@ func newServer(t *testing.T, mode string) *fixture {
 	return f
 }
 
-func (f *fixture) call(ctx context.Context) (*sdk.CallToolResult, error) {
+func (f *fixture) call(ctx context.Context) (upstream.Reply, error) {
 	return f.Call(ctx, "t0", json.RawMessage(`{}`))
 }
 
@@ -136,12 +135,12 @@ func TestHostileServerFailsOnlyItsOwnCalls(t *testing.T) {
 
 // TestNumbersAreExact has a server return an integer beyond 2^53, and a _meta that lies about it.
 func TestNumbersAreExact(t *testing.T) {
-	res, err := newServer(t, "large-number").call(t.Context())
+	reply, err := newServer(t, "large-number").call(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = `{"n":9007199254740993,"f":1.10}`
-	if got := string(upstream.NewReply(res).Output); got != want {
+	if got := string(reply.Output); got != want {
 		t.Errorf("the output is %s", got)
 	}
 }
