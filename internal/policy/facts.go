@@ -105,28 +105,36 @@ func FactsOf(ctx context.Context, call dray.Call, mounts MountsFunc) Facts {
 	return f
 }
 
-// commandOf returns the command in the input of a call, nil for a tool whose input has none.
-// inSession reports whether the command runs in a session of a shell.
+// commandOf returns the command of a call, nil for a tool whose input has none. inSession reports
+// whether the command runs in a session of a shell.
 func commandOf(call dray.Call) (argv []string, inSession bool) {
+	if call.Tool.Name == "python" {
+		return []string{"python3", "-"}, false
+	}
+	argv, session, err := Command(call.Tool.Name, call.Invocation.Input)
+	if err != nil {
+		return []string{dynamic}, true // not known, so not trusted
+	}
+	return argv, session != ""
+}
+
+// Command returns the command in an input of exec or shell, and the session in which it runs, or
+// "". The argv is nil for other tools. Command fails for an input that the tool does not accept.
+func Command(tool string, input []byte) (argv []string, session string, err error) {
+	if tool != "exec" && tool != "shell" {
+		return nil, "", nil
+	}
 	var in struct {
 		Argv    []string `json:"argv"`
 		Command string   `json:"command"`
 		Shell   string   `json:"shell"`
 		Session string   `json:"session"`
 	}
-	name := call.Tool.Name
-	switch {
-	case name == "python":
-		return []string{"python3", "-"}, false
-	case name != "exec" && name != "shell":
-		return nil, false
-	case json.Unmarshal(call.Invocation.Input, &in) != nil:
-		return []string{dynamic}, true // not known, so not trusted
-	case name == "exec":
-		return in.Argv, in.Session != ""
-	default:
-		return []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}, in.Session != ""
+	err = json.Unmarshal(input, &in)
+	if tool == "shell" {
+		in.Argv = []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}
 	}
+	return in.Argv, in.Session, err
 }
 
 // maxPathInput bounds an input in bytes: the report of a larger one may not list all its paths.

@@ -163,23 +163,15 @@ func (r *Request) Place() string {
 // Command returns what exec, shell and command tools run, quoted for a shell, and "" for other
 // tools.
 func (r *Request) Command() string {
-	var in struct {
-		Argv    []string `json:"argv"`
-		Command string   `json:"command"`
-		Shell   string   `json:"shell"`
+	argv, _, err := policy.Command(r.Tool, r.Input)
+	if err != nil {
+		return "" // the input is too large to be shown
 	}
-	if json.Unmarshal(r.Input, &in) != nil {
-		return ""
+	if argv == nil {
+		argv = r.Argv
 	}
-	switch r.Tool {
-	case "shell":
-		in.Argv = []string{cmp.Or(in.Shell, "/bin/sh"), "-c", in.Command}
-	case "exec":
-	default:
-		in.Argv = r.Argv
-	}
-	words := make([]string, len(in.Argv))
-	for i, word := range in.Argv {
+	words := make([]string, len(argv))
+	for i, word := range argv {
 		words[i] = lexical.ShellWord(word)
 	}
 	return strings.Join(words, " ")
