@@ -18,7 +18,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/dray-dev/dray"
-	"github.com/dray-dev/dray/internal/call"
 	"github.com/dray-dev/dray/internal/lexical"
 	"github.com/dray-dev/dray/internal/policy"
 	"github.com/dray-dev/dray/internal/redact"
@@ -191,69 +190,70 @@ type identity struct {
 	Definition string               `json:"definition"` // of the tool, which a reload may change
 }
 
-// description is a call that policy asks about.
+// description is a call that policy asks about, as it is now.
 type description struct {
-	request []byte // what a human sees: a [Request] as JSON
+	call    dray.Call
+	stdin   *Stdin
+	session *dray.SessionState // nil without one
+	dir     directory
 	hash    string // of its identity
 	// approved is what of the call can change until it starts.
 	approved dray.Approved
 }
 
-// describe returns the description of a call with a decision. It reads stdin and seeks to its
-// start.
-func describe(ctx context.Context, cfg Config, c dray.Call, d policy.Decision) (description,
-	error,
-) {
-	stdin, err := readStdin(c.Stdin)
-	if err != nil {
-		return description{}, err
+// describe returns the description of a call. stdin is that of the call, as [readStdin] returns it.
+func describe(ctx context.Context, cfg Config, c dray.Call, stdin *Stdin) (description, error) {
+	d := description{call: c, stdin: stdin}
+	if state, ok := cfg.Session(c); ok {
+		d.session, d.approved.SessionDigest = &state, state.Digest()
 	}
-	redactor := call.RedactorOf(ctx)
-	session, state := sessionOf(cfg, c, redactor)
-	dir := directoryOf(ctx, c, state)
-	out := description{approved: dray.Approved{Directory: dir.real}}
-	if session != nil {
-		out.approved.SessionDigest = state.Digest()
-	}
+	d.dir = directoryOf(ctx, c, d.session)
+	d.approved.Directory = d.dir.real
 	id := identity{
 		Invocation: c.Invocation, LocalEnv: c.Invocation.LocalEnv, Kind: c.Route.Environment,
 		Container: c.Route.Container, Workspace: c.Route.Workspace, Stdin: stdin,
-		Definition: c.Tool.Definition, Session: out.approved.SessionDigest, Directory: dir.real,
+		Definition: c.Tool.Definition, Session: d.approved.SessionDigest, Directory: d.dir.real,
 	}
 	id.Invocation.ID, id.Invocation.Context.Labels = "", nil
-	if out.hash, err = hashOf(cfg.Key, id); err != nil {
-		return description{}, err
-	}
-	inv, route := redactor.Invocation(c.Invocation), redactor.Route(c.Route)
+	var err error
+	d.hash, err = hashOf(cfg.Key, id)
+	return d, err
+}
+
+// request returns what a human sees of the call: a [Request] as JSON.
+func (d *description) request(redactor *redact.Redactor, decision policy.Decision) ([]byte, error) {
+	inv, route := redactor.Invocation(d.call.Invocation), redactor.Route(d.call.Route)
 	shown := Request{
 		Tool: inv.Tool, Input: jsontext.Value(inv.Input), InputBytes: len(inv.Input),
 		Workspace: cmp.Or(inv.Workspace, route.Workspace),
 		Container: route.Container, Environment: route.Environment, Rule: route.Rule, Cwd: inv.Cwd,
 		Context: inv.Context,
 		Env:     inv.Env, Timeout: inv.Timeout.Seconds(), Leftovers: inv.Leftovers, Sync: inv.Sync,
-		Reasons: d.Reasons, Policies: d.Policies, Session: session,
+		Reasons: decision.Reasons, Policies: decision.Policies,
+		Session: shownSession(d.session, redactor),
 	}
 	if len(inv.Input) > maxShownInput {
 		shown.Input = nil
-	} else if c.Tool.Program != nil {
-		shown.Argv, shown.Variables = c.Tool.Program(inv.Input)
+	} else if program := d.call.Tool.Program; program != nil {
+		shown.Argv, shown.Variables = program(inv.Input)
 	}
 	shown.Context.Labels = nil
-	if dir.ofSession {
+	if d.dir.ofSession {
 		shown.Cwd = "" // the call starts in that of the session
 	}
-	if dir.real != dir.named {
-		shown.Directory = redactor.Text(dir.real)
+	if d.dir.real != d.dir.named {
+		shown.Directory = redactor.Text(d.dir.real)
 	}
-	if stdin != nil {
-		s := *stdin
-		s.Text = redactor.Text(s.Text)
-		shown.Stdin = &s
+	if d.stdin != nil {
+		stdin := *d.stdin
+		stdin.Text = redactor.Text(stdin.Text)
+		shown.Stdin = &stdin
 	}
-	if out.request, err = json.Marshal(shown, json.Deterministic(true)); err != nil {
-		return description{}, internalError("encode the call", err)
+	text, err := json.Marshal(shown, json.Deterministic(true))
+	if err != nil {
+		return nil, internalError("encode the call", err)
 	}
-	return out, nil
+	return text, nil
 }
 
 // directory is where a call starts.
@@ -264,10 +264,10 @@ type directory struct {
 	ofSession bool
 }
 
-func directoryOf(ctx context.Context, c dray.Call, state dray.SessionState) directory {
+func directoryOf(ctx context.Context, c dray.Call, session *dray.SessionState) directory {
 	d := directory{named: policy.Directory(c)}
-	if state.Cwd != "" && c.Invocation.StartsInSessionCwd() {
-		d.named, d.ofSession = state.Cwd, true
+	if session != nil && session.Cwd != "" && c.Invocation.StartsInSessionCwd() {
+		d.named, d.ofSession = session.Cwd, true
 	}
 	ofContainer := d.ofSession || c.Invocation.Paths == dray.PathsOfContainer
 	if c.Route.Environment == dray.KindHost || !ofContainer {
@@ -279,12 +279,10 @@ func directoryOf(ctx context.Context, c dray.Call, state dray.SessionState) dire
 // maxShownSession bounds the state of a session that a human is shown, in bytes.
 const maxShownSession = 16 << 10
 
-// sessionOf returns the state of the session of a call, without secrets and in full. For a call
-// without a session it returns nil and an empty state.
-func sessionOf(cfg Config, c dray.Call, redactor *redact.Redactor) (*Session, dray.SessionState) {
-	state, ok := cfg.Session(c)
-	if !ok {
-		return nil, dray.SessionState{}
+// shownSession returns the state of a session without secrets, nil for nil.
+func shownSession(state *dray.SessionState, redactor *redact.Redactor) *Session {
+	if state == nil {
+		return nil
 	}
 	shown := &Session{SessionState: dray.SessionState{
 		Name: state.Name, Cwd: redactor.Text(state.Cwd), Unset: state.Unset,
@@ -305,7 +303,7 @@ func sessionOf(cfg Config, c dray.Call, redactor *redact.Redactor) (*Session, dr
 	if size > maxShownSession {
 		shown.Set, shown.Functions, shown.Unset, shown.Omitted = nil, nil, nil, true
 	}
-	return shown, state
+	return shown
 }
 
 func hashOf(key []byte, id identity) (string, error) {

@@ -129,13 +129,17 @@ func deniedByPolicy(c dray.Call, d policy.Decision) error {
 // any more. report is about the last approval that the call asked for, or nil.
 func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.Decision,
 ) (approved *dray.Approved, report *dray.ApprovalReport, err error) {
+	stdin, err := readStdin(c.Stdin)
+	if err != nil {
+		return nil, nil, err
+	}
 	for {
 		// described again after each wait: the session and the directory may have changed
-		described, err := describe(ctx, g.cfg, c, d)
+		described, err := describe(ctx, g.cfg, c, stdin)
 		if err != nil {
 			return nil, report, err
 		}
-		a, changed, err := g.useOrRequest(ctx, c, described, d)
+		a, changed, err := g.useOrRequest(ctx, &described, d)
 		if err != nil {
 			return nil, report, err
 		}
@@ -163,9 +167,9 @@ func (g *Gate) ask(ctx context.Context, c dray.Call, sink dray.Sink, d policy.De
 
 // useOrRequest returns the approval of a call: used, if a human has approved it; denied; or
 // pending, and requested now if there is none. changed is closed when any approval changes.
-func (g *Gate) useOrRequest(ctx context.Context, c dray.Call, described description,
-	d policy.Decision,
+func (g *Gate) useOrRequest(ctx context.Context, described *description, d policy.Decision,
 ) (a audit.Approval, changed <-chan struct{}, err error) {
+	inv := described.call.Invocation
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all, err := g.cfg.Log.Approvals(ctx, audit.ApprovalQuery{Hash: described.hash})
@@ -179,8 +183,8 @@ func (g *Gate) useOrRequest(ctx context.Context, c dray.Call, described descript
 		case !live:
 		case a.State == audit.ApprovalApproved:
 			err := g.cfg.Log.ChangeApproval(ctx, a.State, g.cfg.Now(), audit.ApprovalChanged{
-				Principal: c.Invocation.Principal, Approval: a.ID, State: audit.ApprovalUsed,
-				Owner: a.Principal, Invocation: c.Invocation.ID,
+				Principal: inv.Principal, Approval: a.ID, State: audit.ApprovalUsed,
+				Owner: a.Principal, Invocation: inv.ID,
 			})
 			if err != nil {
 				return a, nil, err
@@ -192,14 +196,14 @@ func (g *Gate) useOrRequest(ctx context.Context, c dray.Call, described descript
 			return a, g.changed, nil
 		}
 	}
-	a, err = g.request(ctx, c, described, d)
+	a, err = g.request(ctx, described, d)
 	return a, g.changed, err
 }
 
 // request commits a new approval. The caller holds mu.
-func (g *Gate) request(ctx context.Context, c dray.Call, described description, d policy.Decision,
+func (g *Gate) request(ctx context.Context, described *description, d policy.Decision,
 ) (audit.Approval, error) {
-	inv := c.Invocation
+	inv := described.call.Invocation
 	pending, err := g.list(ctx, audit.ApprovalQuery{
 		Principal: inv.Principal, State: audit.ApprovalPending,
 	})
@@ -216,11 +220,15 @@ func (g *Gate) request(ctx context.Context, c dray.Call, described description, 
 		return audit.Approval{}, dray.Errorf(dray.CodeInternal, "create an id: %w", err).
 			WithHint("check the system's source of random numbers")
 	}
+	request, err := described.request(call.RedactorOf(ctx), d)
+	if err != nil {
+		return audit.Approval{}, err
+	}
 	now := g.cfg.Now()
 	a := audit.Approval{
 		ID: id.String(), State: audit.ApprovalPending, Hash: described.hash, Principal: inv.Principal,
 		Invocation: inv.ID, CreatedAt: now, ExpiresAt: now.Add(g.cfg.Lifetime()),
-		Request: described.request,
+		Request: request,
 	}
 	return a, g.cfg.Log.RequestApproval(ctx, a, audit.ApprovalChanged{
 		Principal: inv.Principal, Owner: inv.Principal, Tool: inv.Tool, Invocation: inv.ID,
