@@ -293,6 +293,48 @@ func TestMCPProgressAndCancel(t *testing.T) {
 	})
 }
 
+// A call that two requests with one idempotency key wait for goes on when one of them is cancelled:
+// a client that gives up may just have repeated its request (MC-04).
+func TestMCPCancelOfRepeatedCall(t *testing.T) {
+	forEachRevision(t, func(t *testing.T, d *daemon, first *mcpClient, dir string) {
+		second := connectMCP(t, d, first.InitializeResult().ProtocolVersion, "cwd="+dir)
+		args := map[string]any{
+			"command":         "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo done",
+			"idempotency_key": "once",
+		}
+		type end struct {
+			res mcpResult
+			err error
+		}
+		begin := func(ctx context.Context, c *mcpClient) <-chan end {
+			ended := make(chan end, 1)
+			go func() {
+				res, err := c.tryCall(ctx, "shell", args)
+				ended <- end{res, err}
+			}()
+			select {
+			case <-c.progress: // it waits for the call
+			case <-time.After(20 * time.Second):
+				t.Fatal("there is no progress")
+			}
+			return ended
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		cancelled, other := begin(ctx, first), begin(t.Context(), second)
+		cancel()
+		if got := <-cancelled; !errors.Is(got.err, context.Canceled) {
+			t.Errorf("the cancelled request: %v", got.err)
+		}
+		// A request that the daemon serves after the cancel shows whether the call goes on.
+		first.call("list_calls", nil).has(t, "shell")
+		writeFiles(t, dir, map[string]string{"go": ""})
+		if got := <-other; got.err != nil || !strings.HasPrefix(got.res.text, "[exit 0 ") {
+			t.Errorf("the other request: %v, %s", got.err, got.res.text)
+		}
+	})
+}
+
 // A client that has a session of an earlier daemon goes on without noticing (MC-01).
 func TestMCPRestart(t *testing.T) {
 	dir := newDir(t)

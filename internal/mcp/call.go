@@ -129,7 +129,8 @@ func joinDir(base, dir string) string {
 }
 
 // callTool runs a call of a tool. An error of the request is a result, so that the model can
-// correct the request.
+// correct the request. A request that is cancelled cancels the call, unless another one with its
+// idempotency key waits for it too (MC-04).
 func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray.Tool,
 ) (*sdk.CallToolResult, error) {
 	ctx, stop := withCancel(ctx)
@@ -152,7 +153,8 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	if err != nil {
 		return failure(err), nil
 	}
-	defer c.Leave(nil)
+	var cancelled error // nil while this request does not cancel the call
+	defer func() { c.Leave(cancelled) }()
 	wait := opts.wait()
 	if wait < 0 && taskRequestOf(ctx) != nil {
 		wait = taskDelay
@@ -161,7 +163,11 @@ func (s *Server) callTool(ctx context.Context, req *sdk.CallToolRequest, t *dray
 	if opts.View != nil {
 		view = *opts.View
 	}
-	return s.await(ctx, req, c, wait, view)
+	res, err := s.await(ctx, req, c, wait, view)
+	if err != nil && ctx.Err() != nil { // the SDK drops the result: the client does not wait any more
+		cancelled = executor.ErrCancelled
+	}
+	return res, err
 }
 
 // awaitsApproval reports whether a call waits for its approval: as a task, or until wait_ms is
@@ -182,8 +188,8 @@ func (o callOptions) wait() time.Duration {
 func principalOf(req sdk.Request) string { return req.GetExtra().TokenInfo.UserID }
 
 // await waits for the end of a call and returns its result. A negative wait has no limit. A client
-// that can have a task gets it at once if the call waits for an approval. The call is cancelled
-// when the request is (MC-04).
+// that can have a task gets it at once if the call waits for an approval. await fails with the cause
+// of ctx.
 func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Call,
 	wait time.Duration, view int,
 ) (*sdk.CallToolResult, error) {
@@ -206,8 +212,7 @@ func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Ca
 	case <-timeout:
 		return s.running(ctx, req, c, view)
 	case <-ctx.Done():
-		c.Cancel(executor.ErrCancelled)
-		return nil, context.Cause(ctx) // the SDK drops it: the client does not wait any more
+		return nil, context.Cause(ctx)
 	}
 	return s.ended(ctx, req, c, view)
 }
