@@ -106,14 +106,16 @@ func (d Decider) Check() error {
 }
 
 // checkCall checks the workspaces of a call: that of the request, that of its working directory,
-// and that of the route.
-func (a Access) checkCall(ctx context.Context, p *Prepared) error {
-	inv := onHost(p.Invocation)
+// and that of the route, unless there is none.
+func (a Access) checkCall(ctx context.Context, inv dray.Invocation, route dray.Route,
+	routeErr error,
+) error {
+	inv = onHost(inv)
 	if !a.isOtherUser(inv.Principal) {
 		return nil
 	}
 	var dirs []string
-	for _, dir := range []string{inv.Workspace, p.Route.Workspace} {
+	for _, dir := range []string{inv.Workspace, route.Workspace} {
 		if dir != "" {
 			dirs = append(dirs, dir)
 		}
@@ -121,7 +123,7 @@ func (a Access) checkCall(ctx context.Context, p *Prepared) error {
 	if filepath.IsAbs(inv.Cwd) {
 		dirs = append(dirs, inv.Cwd)
 	}
-	if p.RouteErr == nil && p.Route.Environment == dray.KindContainer && p.Route.Workspace == "" ||
+	if routeErr == nil && route.Environment == dray.KindContainer && route.Workspace == "" ||
 		len(dirs) == 0 {
 		dirs = append(dirs, "") // a container, or the host, without a workspace
 	}

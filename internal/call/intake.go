@@ -115,8 +115,7 @@ func (in *Intake) Explain(ctx context.Context, principal string, req *Request) (
 	}
 	needs := tool.Needs(inv.Input)
 	route, routeErr = in.findRoute(ctx, inv, tool, needs)
-	p := &Prepared{Invocation: inv, Route: route, RouteErr: routeErr}
-	if err := in.Access.checkCall(ctx, p); err != nil {
+	if err := in.Access.checkCall(ctx, inv, route, routeErr); err != nil {
 		return dray.Route{}, nil, err
 	}
 	if routeErr == nil {
@@ -244,24 +243,23 @@ func checkTool(tool *dray.Tool, req *Request) error {
 func (in *Intake) route(ctx context.Context, inv dray.Invocation, tool *dray.Tool) (*Prepared,
 	error,
 ) {
-	p := &Prepared{Invocation: inv, Tool: tool}
 	needs := tool.Needs(inv.Input)
-	p.Route, p.RouteErr = in.findRoute(ctx, inv, tool, needs)
-	if err := in.Access.checkCall(ctx, p); err != nil {
+	route, routeErr := in.findRoute(ctx, inv, tool, needs)
+	if err := in.Access.checkCall(ctx, inv, route, routeErr); err != nil {
 		return nil, err
 	}
-	if p.RouteErr == nil {
-		p.RouteErr = needs.CheckRoute(p.Route)
+	if routeErr == nil {
+		routeErr = needs.CheckRoute(route)
 	}
-	err := p.RouteErr
+	err := routeErr
 	if err == nil && inv.Container != "" && inv.Workspace != "" {
-		err = in.check(ctx, p.Route, inv, tool, needs)
+		err = in.check(ctx, route, inv, tool, needs)
 	}
 	switch dray.CodeOf(err) {
 	case dray.CodeInvalidRequest, dray.CodeInvalidInput, dray.CodeRouteConflict, dray.CodeUnknownTool:
 		return nil, err
 	default:
-		return p, nil
+		return &Prepared{Invocation: inv, Tool: tool, Route: route, RouteErr: routeErr}, nil
 	}
 }
 
