@@ -268,11 +268,12 @@ func (d *definition) compile() []Violation {
 // checkInput is [dray.Tool.CheckInput] (RT-04).
 func (d *definition) checkInput(input json.RawMessage) error {
 	details := d.input.violations(input, "/input")
-	hideSecrets(details, d.input.secretFields(input))
-	if d.explain != nil {
-		d.explain(details)
-	}
-	if len(details) == 0 && d.check != nil {
+	if len(details) > 0 {
+		hideSecrets(details, d.input.secretFields(input))
+		if d.explain != nil {
+			d.explain(details)
+		}
+	} else if d.check != nil {
 		details = d.check(input)
 	}
 	if len(details) == 0 {
