@@ -145,6 +145,17 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		Executor: dray.ExecutorFunc(d.execute), Open: d.captures.OpenAuto, Log: log,
 		Claims: d.audit, RequestKey: requestKey,
 	})
+	//nolint:contextcheck // requests outlive ctx, which bounds only the start
+	if err := d.newServers(cfg, requestKey, log); err != nil {
+		return err
+	}
+	d.startRetention(ctx)
+	d.startUpstreams(ctx)
+	return nil
+}
+
+// newServers makes what serves HTTP and MCP, with the present generation.
+func (d *daemon) newServers(cfg *config.Config, sessionKey []byte, log *zap.Logger) error {
 	tcp, err := tcpAccess(cfg)
 	if err != nil {
 		return err
@@ -159,12 +170,12 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		},
 		Calls: d.calls, Outputs: d.outputs(), Access: d.access, Approvals: d.approvals,
 		Nearest: nearestWorkspace, AwaitTools: d.upstreams.await,
-		SessionKey: requestKey, MaxBody: cfg.Server.MaxBody, Version: thisBuild().Version,
+		SessionKey: sessionKey, MaxBody: cfg.Server.MaxBody, Version: thisBuild().Version,
 		Log: slog.New(slog.NewTextHandler(&zapio.Writer{Log: log.Named("mcp"), Level: zap.WarnLevel},
 			&slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
-	d.server, err = api.New(api.Config{ //nolint:contextcheck // the requests of the server outlive ctx, which bounds only the start
-		Configured: first.Configured,
+	d.server, err = api.New(api.Config{
+		Configured: d.current.Load().Configured,
 		Calls:      d.calls, Audit: d.audit, Prover: d.audit, Workspaces: d.workspaces,
 		Captures: d.captures, Daemon: d, Approvals: d.approvals, AwaitTools: d.upstreams.await,
 		ToolWarnings: d.upstreams.warnings,
@@ -173,10 +184,6 @@ func (d *daemon) openServices(ctx context.Context, cfg *config.Config, log *zap.
 		Ready: d.audit.Ready, Warnings: d.audit.Warnings, MCP: d.mcp,
 		Version: thisBuild().Version,
 	})
-	if err == nil {
-		d.startRetention(ctx)
-		d.startUpstreams(ctx)
-	}
 	return err
 }
 
