@@ -188,8 +188,8 @@ func (o callOptions) wait() time.Duration {
 func principalOf(req sdk.Request) string { return req.GetExtra().TokenInfo.UserID }
 
 // await waits for the end of a call and returns its result. A negative wait has no limit. A client
-// that can have a task gets it at once if the call waits for an approval. await fails with the cause
-// of ctx.
+// that can have a task gets it at once if the call waits for an approval. await fails with the
+// cause of ctx.
 func (s *Server) await(ctx context.Context, req *sdk.CallToolRequest, c *call.Call,
 	wait time.Duration, view int,
 ) (*sdk.CallToolResult, error) {

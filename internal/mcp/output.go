@@ -186,8 +186,8 @@ func partResult(p call.OutputPart) *sdk.CallToolResult {
 	}
 }
 
-// findRunning returns a call of a principal, which may just have ended. It fails with not_found, and
-// with conflict for one that has long ended.
+// findRunning returns a call of a principal, which may just have ended. It fails with not_found,
+// and with conflict for one that has long ended.
 func (s *Server) findRunning(ctx context.Context, principal, id string) (*call.Call, error) {
 	if c, ok := s.cfg.Calls.Find(id, principal); ok {
 		return c, nil

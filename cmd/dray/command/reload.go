@@ -72,8 +72,8 @@ type generation struct {
 	policies      *policy.Engine
 }
 
-// newGeneration fails if the tools or the rules of a configuration are invalid. It does not read the
-// files of the policies: a change of their text applies only with a reload.
+// newGeneration fails if the tools or the rules of a configuration are invalid. It does not read
+// the files of the policies: a change of their text applies only with a reload.
 func (d *daemon) newGeneration(cfg *config.Config, policies *policy.Engine) (*generation, error) {
 	rules, err := newRouter(cfg, d.workspaces.Nearest, d.workspaces.IsRegistered)
 	if err != nil {

@@ -97,8 +97,8 @@ func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessag
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		return Reply{}, dray.Errorf(dray.CodeBusy, "MCP server %s runs %d calls", s.cfg.Name, s.cfg.MaxCalls).
-			WithHint("repeat the call when another has ended")
+		return Reply{}, dray.Errorf(dray.CodeBusy, "MCP server %s runs %d calls", s.cfg.Name,
+			s.cfg.MaxCalls).WithHint("repeat the call when another has ended")
 	}
 	c, err := s.connect(ctx)
 	if err != nil {
@@ -115,8 +115,8 @@ func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessag
 		<-c.removed // so that the next call starts a new process
 		return Reply{}, s.lost(c)
 	case err != nil: // the server refused the call
-		return Reply{}, dray.Errorf(dray.CodeInvalidInput, "MCP server %s refused the call: %s", s.cfg.Name,
-			lexical.PlainLine(err.Error(), maxLine)).WithHint("check the input of the tool")
+		return Reply{}, dray.Errorf(dray.CodeInvalidInput, "MCP server %s refused the call: %s",
+			s.cfg.Name, lexical.PlainLine(err.Error(), maxLine)).WithHint("check the input of the tool")
 	}
 	s.mu.Lock()
 	s.failures, s.last = 0, nil
