@@ -164,14 +164,10 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	case err != nil:
 		s.fail(err)
 		return nil, err
-	case s.closed:
-		c.stop(errClosed)
-		<-c.done
-		return nil, s.refusal()
 	}
 	s.current = c
-	go s.watch(c) // ends with the process, for which Close waits
-	return c, nil
+	go s.watch(c)         // ends with the process, for which Close waits
+	return c, s.refusal() // if Close was called meanwhile
 }
 
 var errClosed = errors.New("the daemon shut down")
@@ -217,12 +213,14 @@ func (s *Server) fail(err error) {
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
+	s.mu.Unlock()
+	s.starting <- struct{}{} // a start that was in progress has ended
+	defer func() { <-s.starting }()
+	s.mu.Lock()
 	c := s.current
 	s.mu.Unlock()
 	if c != nil {
 		c.stop(errClosed)
 		<-c.removed
 	}
-	s.starting <- struct{}{} // a start that was in progress has ended
-	<-s.starting
 }
