@@ -30,11 +30,7 @@ func (l *loader) configFile() (string, []byte) {
 	if name := l.env["DRAY_CONFIG"]; name != "" {
 		return l.mustRead(name, Origin{Variable: "DRAY_CONFIG"})
 	}
-	names := []string{systemConfigFile}
-	if dir := l.env.xdg("XDG_CONFIG_HOME", ".config"); dir != "" {
-		names = []string{filepath.Join(dir, "dray", "config.yaml"), systemConfigFile}
-	}
-	for _, name := range names {
+	for _, name := range l.env.defaultFiles() {
 		data, err := l.opts.ReadFile(name)
 		switch {
 		case err == nil:
@@ -44,6 +40,14 @@ func (l *loader) configFile() (string, []byte) {
 		}
 	}
 	return "", nil
+}
+
+// defaultFiles returns the files that are looked for without --config and DRAY_CONFIG, in order.
+func (e environment) defaultFiles() []string {
+	if dir := e.xdg("XDG_CONFIG_HOME", ".config"); dir != "" {
+		return []string{filepath.Join(dir, "dray", "config.yaml"), systemConfigFile}
+	}
+	return []string{systemConfigFile}
 }
 
 func (l *loader) mustRead(name string, at Origin) (string, []byte) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -44,6 +45,20 @@ func (c *Config) Digest() string {
 	h := sha256.New()
 	for _, s := range c.Settings() {
 		fmt.Fprintf(h, "%q %q\n", s.Key, fmt.Sprint(s.Value))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// SourceDigest returns a short hash of what flags and variables decide beside the state directory:
+// values, except secrets, and which file is read. If two programs have the same one and another
+// [Config.Digest], the file has changed in between.
+func (c *Config) SourceDigest() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n", cmp.Or(c.File, parseEnviron(c.options.Environ).defaultFiles()[0]))
+	for _, s := range c.Settings() {
+		if v := s.Origin.Variable; v != "" && v != "DRAY_STATE" {
+			fmt.Fprintf(h, "%q %q\n", s.Key, fmt.Sprint(s.Value))
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }

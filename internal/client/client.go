@@ -51,10 +51,8 @@ type Client struct {
 	// has another version.
 	Version           string
 	OnVersionMismatch func(version string)
-	// Config is the digest of the caller's configuration. OnConfigMismatch, if set, is called once if
-	// the daemon has another one.
-	Config           string
-	OnConfigMismatch func()
+	// OnConfig, if set, is called once with the digest of the daemon's configuration.
+	OnConfig func(digest string)
 
 	mismatchOnce sync.Once
 	configOnce   sync.Once
@@ -216,10 +214,10 @@ func (c *Client) checkVersion(daemon string) {
 const configHeader = "Dray-Config"
 
 func (c *Client) checkConfig(daemon string) {
-	if c.OnConfigMismatch == nil || daemon == "" || daemon == c.Config {
+	if c.OnConfig == nil || daemon == "" {
 		return
 	}
-	c.configOnce.Do(c.OnConfigMismatch)
+	c.configOnce.Do(func() { c.OnConfig(daemon) })
 }
 
 // transportError returns the error of a request without a response. The cause of a cancelled

@@ -389,22 +389,33 @@ func (a *app) useClient(cfg *config.Config, start func(context.Context) error,
 	c.OnSlow = func() { fmt.Fprintln(a.err, "dray: waiting for the daemon to respond ...") }
 	c.Version = thisBuild().Version
 	c.OnVersionMismatch = a.warnVersion
-	c.Config = configDigest(cfg)
-	c.OnConfigMismatch = a.warnConfig
+	own := configDigest(cfg)
+	c.OnConfig = func(daemon string) { a.warnConfig(own, daemon) }
 	return do(c)
 }
 
-// configDigest returns the digest of the configuration and, if that selects no engine, of the
-// variables that do.
+// configDigest returns two digests, joined by "-": of the configuration, and of what flags and
+// variables decide of it. Those of the docker CLI count if the configuration selects no engine.
 func configDigest(cfg *config.Config) string {
-	h := sha256.New()
-	fmt.Fprintln(h, cfg.Digest())
+	var engine []string
 	if cfg.Engine == (config.Engine{}) {
 		for _, name := range engineVars() {
-			fmt.Fprintf(h, "%q\n", os.Getenv(name))
+			engine = append(engine, os.Getenv(name))
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
+	digest := func(of string) string {
+		h := sha256.Sum256(fmt.Appendf(nil, "%s\n%q\n", of, engine))
+		return hex.EncodeToString(h[:8])
+	}
+	return digest(cfg.Digest()) + "-" + digest(cfg.SourceDigest())
+}
+
+// compareConfigs reports whether the configurations of two digests differ, and whether that can be
+// due to flags and variables. If not, the file has changed.
+func compareConfigs(a, b string) (differ, sources bool) {
+	values, source, _ := strings.Cut(a, "-")
+	otherValues, otherSource, _ := strings.Cut(b, "-")
+	return values != otherValues, source != otherSource
 }
 
 // engineVars returns the variables of the docker CLI that select an engine.
@@ -425,18 +436,23 @@ func versionMismatch(daemon string) string {
 
 // warnConfig warns that the running daemon has another configuration: on a terminal, and wherever
 // this command was given one that has no effect.
-func (a *app) warnConfig() {
+func (a *app) warnConfig(own, daemon string) {
+	differ, sources := compareConfigs(own, daemon)
 	given := configSources(a.config, os.Environ())
-	if given == "" && !isTerminal(a.err) {
+	if !differ || !isTerminal(a.err) && (!sources || given == "") {
 		return
 	}
-	apply := "run `dray reload` to apply changes of the file"
-	if given != "" {
-		given = ", which has " + given // the difference may be in them, in the file, or in both
-		apply += ", or else `dray stop`, and the next command starts one with this configuration"
+	if !sources {
+		fmt.Fprintln(a.err, "dray: warning: the configuration file has changed since the daemon read "+
+			"it; run `dray reload`")
+		return
 	}
-	fmt.Fprintf(a.err, "dray: warning: the daemon that runs has another configuration than this "+
-		"command%s; %s\n", given, apply)
+	if given != "" {
+		given = ", which has " + given
+	}
+	fmt.Fprintf(a.err, "dray: warning: the daemon that runs was started with other flags or variables "+
+		"than this command%s; run `dray stop`, and the next command starts one with this configuration\n",
+		given)
 }
 
 // configSources names the flag and the variables that configure this command, or returns "".

@@ -76,13 +76,19 @@ func (d *doctor) checkDaemon(ctx context.Context) {
 	}
 	c := client.New(d.cfg.Server.Socket, nil)
 	defer c.Close()
-	c.Version, c.Config = thisBuild().Version, configDigest(d.cfg)
+	c.Version = thisBuild().Version
 	c.OnVersionMismatch = func(theirs string) {
 		d.warn("daemon", restart, "it has version %s, this program %s", theirs, c.Version)
 	}
-	c.OnConfigMismatch = func() {
-		d.warn("daemon", "run `dray reload`, or `dray stop` if this command has other flags or variables",
-			"it runs with another configuration than this command")
+	c.OnConfig = func(theirs string) {
+		switch differ, sources := compareConfigs(configDigest(d.cfg), theirs); {
+		case !differ:
+		case sources:
+			d.warn("daemon", restart, "it was started with other flags or variables than this command")
+		default:
+			d.warn("daemon", "run `dray reload`",
+				"the configuration file has changed since the daemon read it")
+		}
 	}
 	reply, err := c.Status(ctx)
 	if err != nil {

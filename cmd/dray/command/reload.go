@@ -37,7 +37,7 @@ with 3.
 Applied without a restart: ` + strings.Join(reloadable, ", ") + `.`,
 		Args: noArgs,
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
-		c.OnConfigMismatch = nil // it is about to change
+		c.OnConfig = nil // it is about to change
 		reply, err := c.Reload(ctx)
 		return printReply(a, reply, err, func(r client.Reload) error {
 			_, err := fmt.Fprintln(a.out, escapeLine("applied: "+

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -116,6 +117,47 @@ func TestConfigDigest(t *testing.T) {
 	if digest(file, "tcp://a") != digest(file, "tcp://b") {
 		t.Error("the digest depends on a variable without effect")
 	}
+}
+
+// A warning about a changed file does not blame the variables of the command, and one about
+// variables does not send its reader to dray reload, which does not apply them (CF-01).
+func TestCompareConfigs(t *testing.T) {
+	file := ""
+	digest := func(flag string, environ ...string) string {
+		cfg, err := config.Load(config.Options{
+			State: "/s", ConfigFile: flag, Environ: append(environ, "HOME=/home/me"),
+			ReadFile: func(name string) ([]byte, error) {
+				if file == "" || !strings.HasSuffix(name, ".yaml") {
+					return nil, fs.ErrNotExist
+				}
+				return []byte(file), nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return configDigest(cfg)
+	}
+	check := func(of, a, b string, differ, sources bool) {
+		t.Helper()
+		if gotDiffer, gotSources := compareConfigs(a, b); gotDiffer != differ ||
+			differ && gotSources != sources {
+			t.Errorf("%s: differ %v, by flags and variables %v", of, gotDiffer, gotSources)
+		}
+	}
+	const grace = "DRAY_LIMITS_GRACE=7s"
+	own := "/home/me/.config/dray/config.yaml"
+	none := digest("", grace)
+	file = "limits: {timeout: 90s}"
+	first := digest("", grace)
+	check("the first file", none, first, true, false)
+	check("the same file by a flag", first, digest(own, grace), false, false)
+	check("another file", first, digest("/b.yaml"), true, true)
+	check("a variable", first, digest("", "DRAY_LIMITS_GRACE=8s"), true, true)
+	check("a variable less", first, digest(""), true, true)
+	file = "limits: {timeout: 91s}"
+	check("a changed file", first, digest("", grace), true, false)
+	check("both", first, digest(""), true, true)
 }
 
 // The list names the container of a call, or else what its route says.
