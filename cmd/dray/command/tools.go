@@ -186,7 +186,8 @@ func (a *app) printTools(page client.Tools) error {
 			cmp.Or(firstSentence(tool.Description), tool.Reason))
 	}
 	for _, warning := range page.Warnings {
-		fmt.Fprintln(a.err, "dray: warning: "+escapeLine(warning))
+		text := strings.ReplaceAll(escapeText(warning), "\n", "\n  ")
+		fmt.Fprintln(a.err, "dray: warning: "+text)
 	}
 	return t.write(a.out)
 }

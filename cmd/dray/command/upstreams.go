@@ -221,7 +221,8 @@ func (u *upstreams) warnings() []string {
 		switch s := u.servers[name]; {
 		case s.failure != nil:
 			e := dray.AsError(s.failure)
-			all = append(all, fmt.Sprintf("MCP server %s has no tools: %s; %s", name, e.Message, e.Hint))
+			why := strings.TrimPrefix(e.Message, fmt.Sprintf("MCP server %s cannot be used: ", name))
+			all = append(all, fmt.Sprintf("MCP server %s has no tools: %s; %s", name, why, e.Hint))
 		case s.listed || len(s.tools) > 0:
 		case s.cfg.Environment == config.EnvironmentHost:
 			all = append(all, fmt.Sprintf("MCP server %s is still starting", name))

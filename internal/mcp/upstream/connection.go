@@ -180,6 +180,8 @@ func (c *connection) explain(err error) error {
 	case strings.Contains(err.Error(), "invalid character"): // the SDK does not wrap it
 		return fmt.Errorf("it printed a line that is not JSON: %q",
 			lexical.PlainLine(string(c.stdout.line), maxLine))
+	case errors.Is(err, sdk.ErrConnectionClosed):
+		return errors.New("it closed its stdout")
 	default:
 		return err
 	}

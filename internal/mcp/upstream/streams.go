@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/dray-dev/dray/internal/lexical"
@@ -80,9 +81,19 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) hint() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	text := bytes.TrimSpace(t.kept)
-	if len(text) == 0 {
-		return "its stderr is empty"
+	var lines []string
+	for line := range strings.Lines(string(t.kept)) {
+		text := lexical.PlainLine(line, maxTail)
+		if text != "" && !strings.HasPrefix(line, "    at ") { // a frame of a trace of Node.js
+			lines = append(lines, "\n  "+text)
+		}
 	}
-	return fmt.Sprintf("its stderr ends with: %s", lexical.PlainLine(string(text), maxTail))
+	switch len(lines) {
+	case 0:
+		return "its stderr is empty"
+	case 1:
+		return "its stderr ends with: " + strings.TrimSpace(lines[0])
+	default:
+		return "its stderr ends with:" + strings.Join(lines, "")
+	}
 }
