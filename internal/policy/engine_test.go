@@ -127,7 +127,11 @@ func TestFilesRefused(t *testing.T) {
 		`@ask("x") forbid (principal, action, resource);`:                                               "a forbid with @ask",
 		`@aks("x") permit (principal, action, resource);`:                                               "the annotation @aks",
 		`@reason("x") permit (principal, action, resource);`:                                            "a permit with @reason",
-		"permit (principal, action, resource\n, };":                                                     "a.cedar:2: is not valid Cedar: column 4: ",
+		"permit (principal, action, resource)\n@id(\"x\") forbid (principal, action, resource);":        `a.cedar:2: is not valid Cedar: "@" is where ";" is expected`,
+		"permit (principal, action, resource)":                                                          `the file ends where ";" is expected`,
+		`permit (principal, action, resource) when { true and true };`:                                  `"and" is where "}" is expected`,
+		"permit (principal, action, resource)\nwhen { principal == 'a' };":                              "a.cedar:2: is not valid Cedar: column ",
+		"permit (principal, action, resource\n, };":                                                     `a.cedar:2: is not valid Cedar: "}" is where ")" is expected`,
 	} {
 		file := filepath.Join(t.TempDir(), "a.cedar")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

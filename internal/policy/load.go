@@ -156,6 +156,23 @@ func plain(err error) string {
 // parserPrefix is what the parser writes in front of a problem.
 var parserPrefix = regexp.MustCompile(`^parser error: parse error at <input>:\d+:(\d+) `)
 
+// unexpectedToken matches the parser's message about a token that should be another one. The
+// column in it is often that of the token after it.
+var unexpectedToken = regexp.MustCompile(`: (?:exact )?got (.*) want (.+)$`)
+
+// parserProblem returns what is wrong with a file, from the error of the parser.
+func parserProblem(err error) string {
+	m := unexpectedToken.FindStringSubmatch(err.Error())
+	switch {
+	case m == nil:
+		return parserPrefix.ReplaceAllString(err.Error(), "column $1: ")
+	case m[1] == "":
+		return fmt.Sprintf("the file ends where %q is expected", m[2])
+	default:
+		return fmt.Sprintf("%q is where %q is expected", m[1], m[2])
+	}
+}
+
 var parsePosition = regexp.MustCompile(`<input>:(\d+):|line:? ?(\d+)|:(\d+):\d+`)
 
 // parse parses the policies of a file and checks them against the schema.
@@ -164,8 +181,9 @@ func parse(name, text string) ([]rule, *FileError) {
 	if err != nil {
 		return nil, &FileError{
 			Line:    lineOf(err.Error()),
-			Problem: "is not valid Cedar: " + parserPrefix.ReplaceAllString(err.Error(), "column $1: "),
-			Hint:    "correct the policy",
+			Problem: "is not valid Cedar: " + parserProblem(err),
+			Hint: `write policies as: permit (principal, action == Action::"call", resource) ` +
+				"when { CONDITION };",
 		}
 	}
 	check := validator()
