@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"slices"
@@ -20,8 +21,8 @@ func newAuditList(a *app) *cobra.Command {
 		Short: "List calls, newest first",
 		Long: `list lists calls, newest first. Callers see their own calls; root and the daemon's
 user see the calls of all. On a terminal lines are cut to its width, a narrow one has
-fewer columns, and ids are short: commands take the beginning of an id too. Times are
-local; --utc prints them in UTC.`,
+fewer columns, and ids are short: commands take the beginning of an id too. COMMAND is
+the input of a tool that has no command. Times are local; --utc prints them in UTC.`,
 		Example: "  dray audit list --limit 5\n  dray audit list --status failed --since 24h\n" +
 			"  dray audit list --workspace . --sort duration\n" +
 			"  dray audit list --argv 'go test' --all --json",
@@ -54,20 +55,33 @@ func (a *app) callCells(rec dray.Record) []string {
 	}
 }
 
-// commandLine returns what a call ran: its argv, quoted as for a shell, or its command.
+// maxListedInput bounds what a list shows of an input, in bytes.
+const maxListedInput = 200
+
+// commandLine returns what a call ran: its argv, quoted as for a shell, or its command, or else the
+// input of its tool.
 func commandLine(input json.RawMessage) string {
 	var in struct {
 		Argv    []string `json:"argv"`
 		Command string   `json:"command"`
 	}
 	if json.Unmarshal(input, &in) != nil { // of another tool
-		return "-"
+		return inputLine(input)
 	}
 	words := make([]string, len(in.Argv))
 	for i, word := range in.Argv {
 		words[i] = lexical.ShellWord(word)
 	}
-	return cmp.Or(strings.Join(words, " "), in.Command, "-")
+	return cmp.Or(strings.Join(words, " "), in.Command, inputLine(input))
+}
+
+// inputLine returns the beginning of an input in one line, "-" of one without members.
+func inputLine(input json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, input) != nil || b.String() == "{}" || b.String() == "null" {
+		return "-"
+	}
+	return lexical.Truncate(b.String(), maxListedInput)
 }
 
 // where returns "host", or the name of the container that a call ran in. If the record has no name,

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"regexp"
 	"strings"
@@ -211,6 +212,37 @@ func TestTableFitsTerminal(t *testing.T) {
 		"1   \x1b[31mexit 1\x1b[0m     go test …\n"
 	if got.String() != want {
 		t.Errorf("%q, want %q", got.String(), want)
+	}
+}
+
+// A long code of one call does not take the command's place, and stays recognizable (AU-08).
+func TestTableCutsLongEnds(t *testing.T) {
+	tab := table{head: []string{"TIME", endColumn, "COMMAND"}, width: 50}
+	tab.add("10:00:00", "workspace_untrusted", "go test -run TestEverything ./...")
+	tab.add("10:00:01", "succeeded", "go vet")
+	var got strings.Builder
+	if err := tab.write(&got); err != nil {
+		t.Fatal(err)
+	}
+	const want = "TIME      END             COMMAND\n" +
+		"10:00:00  workspace_unt…  go test -run TestEveryt…\n" +
+		"10:00:01  succeeded       go vet\n"
+	if got.String() != want {
+		t.Errorf("\n%swant\n%s", got.String(), want)
+	}
+}
+
+// A list shows what a call did: its command, or the input of its tool (AU-08).
+func TestCommandLine(t *testing.T) {
+	for input, want := range map[string]string{
+		`{"argv": ["go", "test", "a b"], "stdin": "x"}`: "go test 'a b'", `{"command": "ls | wc"}`: "ls | wc",
+		`{ "path": "go.mod", "limit": 5 }`: `{"path":"go.mod","limit":5}`, `{"argv": 5}`: `{"argv":5}`,
+		`{"command": ""}`: `{"command":""}`, `{}`: "-", ` null `: "-", "": "-",
+		`{"text": "` + strings.Repeat("é", 200) + `"}`: `{"text":"` + strings.Repeat("é", 95) + "…",
+	} {
+		if got := commandLine(json.RawMessage(input)); got != want {
+			t.Errorf("%s: %s, want %s", input, got, want)
+		}
 	}
 }
 

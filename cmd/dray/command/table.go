@@ -18,12 +18,13 @@ const (
 	lastRoom     = 24  // characters that the last column gets before others are left out
 	roomyCell    = 16  // characters that a column that can be cut gets before others are left out
 	shortestCell = 8   // to which such a column is cut
+	shortestEnd  = 12  // to which the ends of calls are cut, which differ in their beginning
 )
 
 // pathColumns can be cut at their beginning, cutColumns at their end.
 var (
 	pathColumns = []string{"WHERE", "RUNS", "FOLDER", "WORKSPACE", "PATH"}
-	cutColumns  = []string{"TOOL", "PRINCIPAL", "WHO"}
+	cutColumns  = []string{"TOOL", "PRINCIPAL", "WHO", endColumn}
 )
 
 // table is text in columns. Cells are escaped for a terminal.
@@ -116,6 +117,14 @@ func (t *table) canCut(i int) bool {
 		(slices.Contains(pathColumns, t.head[i]) || slices.Contains(cutColumns, t.head[i]))
 }
 
+// shortest returns the width to which a column is cut.
+func (t *table) shortest(i int) int {
+	if t.head[i] == endColumn {
+		return shortestEnd
+	}
+	return shortestCell
+}
+
 // missing returns by how much a line is too wide for columns of these widths, with a part of the
 // last one.
 func (t *table) missing(widths []int) int {
@@ -135,7 +144,7 @@ func (t *table) fit() []int {
 	for t.width > 0 && t.missing(widths) > 0 {
 		widest := -1
 		for i, width := range widths {
-			if t.canCut(i) && !t.hidden[i] && width > shortestCell &&
+			if t.canCut(i) && !t.hidden[i] && width > t.shortest(i) &&
 				(widest < 0 || width > widths[widest]) {
 				widest = i
 			}
