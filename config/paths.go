@@ -42,6 +42,14 @@ func (l *loader) configFile() (string, []byte) {
 	return "", nil
 }
 
+// FileToEdit returns the configuration file that was read, or else the one that is looked for first.
+func (c *Config) FileToEdit() string {
+	if c.File != "" {
+		return c.File
+	}
+	return parseEnviron(c.options.Environ).defaultFiles()[0]
+}
+
 // defaultFiles returns the files that are looked for without --config and DRAY_CONFIG, in order.
 func (e environment) defaultFiles() []string {
 	if dir := e.xdg("XDG_CONFIG_HOME", ".config"); dir != "" {

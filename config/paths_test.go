@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -60,6 +61,9 @@ func TestConfigFile(t *testing.T) {
 			})
 			if err != nil {
 				t.Fatal(err)
+			}
+			if edit := cmp.Or(tt.want, "/home/me/.config/dray/config.yaml"); c.FileToEdit() != edit {
+				t.Errorf("the file to edit is %s, want %s", c.FileToEdit(), edit)
 			}
 			if c.File != tt.want {
 				t.Errorf("read %q, want %q", c.File, tt.want)

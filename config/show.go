@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -54,7 +53,7 @@ func (c *Config) Digest() string {
 // [Config.Digest], the file has changed in between.
 func (c *Config) SourceDigest() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q\n", cmp.Or(c.File, parseEnviron(c.options.Environ).defaultFiles()[0]))
+	fmt.Fprintf(h, "%q\n", c.FileToEdit())
 	for _, s := range c.Settings() {
 		if v := s.Origin.Variable; v != "" && v != "DRAY_STATE" {
 			fmt.Fprintf(h, "%q %q\n", s.Key, fmt.Sprint(s.Value))

@@ -40,6 +40,8 @@ type Config struct {
 	// Commits is the directory that records commits with expectations; see [files.Commits]. Empty
 	// records none.
 	Commits string
+	// ConfigFile is the configuration file, for hints.
+	ConfigFile string
 }
 
 // Host is this machine. It is safe for concurrent use.
@@ -176,7 +178,7 @@ func procFDPath(f *os.File) string {
 // enter opens a working directory. It must be beneath a root after symlinks are resolved.
 func (h *Host) enter(dir string) (*os.File, error) {
 	if dir == "" {
-		return nil, denied("the call names no directory on the host")
+		return nil, h.denied("the call names no directory on the host")
 	}
 	var failure error
 	for _, root := range h.cfg.Roots {
@@ -192,7 +194,7 @@ func (h *Host) enter(dir string) (*os.File, error) {
 	}
 	switch {
 	case failure == nil:
-		return nil, denied("no tool may run on the host in %s: it is outside host.roots", dir)
+		return nil, h.denied("no tool may run on the host in %s: it is outside host.roots", dir)
 	case process.IsResourceLimit(failure):
 		return nil, resourceLimit("enter the working directory "+dir, failure)
 	case errors.Is(failure, fs.ErrNotExist):
@@ -204,9 +206,10 @@ func (h *Host) enter(dir string) (*os.File, error) {
 	}
 }
 
-func denied(format string, args ...any) *dray.Error {
+func (h *Host) denied(format string, args ...any) *dray.Error {
 	return dray.Errorf(dray.CodeDenied, format, args...).
-		WithHint("add the directory to host.roots in the configuration, or run the tool in a container")
+		WithHint("add the directory to host.roots in %s and run `dray stop`, or run the tool in a "+
+			"container", cmp.Or(h.cfg.ConfigFile, "the configuration"))
 }
 
 func resourceLimit(doing string, err error) *dray.Error {
@@ -252,7 +255,7 @@ func (e *environment) Files(_ context.Context, root string) (dray.Files, error) 
 	if err != nil {
 		return nil, err
 	}
-	return readOnly{local, root}, nil
+	return readOnly{local, e.host, root}, nil
 }
 
 // openFiles opens a directory that callers know by another name.
@@ -367,16 +370,17 @@ func (beneathRoots) OutsideRoots() error { return nil }
 // readOnly has the files of a directory outside all roots.
 type readOnly struct {
 	readFiles
+	host *Host
 	root string
 }
 
 // OutsideRoots returns the error for uses that host.roots bounds for reading too.
 func (r readOnly) OutsideRoots() error {
-	return denied("nothing may be read on the host in %s: it is outside host.roots", r.root)
+	return r.host.denied("nothing may be read on the host in %s: it is outside host.roots", r.root)
 }
 
 func (r readOnly) denyWrite() error {
-	return denied("nothing may be changed on the host in %s: it is outside host.roots", r.root)
+	return r.host.denied("nothing may be changed on the host in %s: it is outside host.roots", r.root)
 }
 
 func (r readOnly) Create(string, fs.FileMode) (io.WriteCloser, error) { return nil, r.denyWrite() }

@@ -218,12 +218,16 @@ func TestNoRoots(t *testing.T) {
 	if err := os.WriteFile(dir+"/file", []byte("content"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := newHost(t, host.Config{})
+	const file = "/home/me/.config/dray/config.yaml"
+	h := newHost(t, host.Config{ConfigFile: file})
 	for _, workDir := range []string{"", dir} {
-		if _, err := h.Environment(workDir).
-			Start(t.Context(),
-				dray.ProcessSpec{Argv: []string{"/bin/true"}}); dray.CodeOf(err) != dray.CodeDenied {
+		_, err := h.Environment(workDir).
+			Start(t.Context(), dray.ProcessSpec{Argv: []string{"/bin/true"}})
+		if dray.CodeOf(err) != dray.CodeDenied {
 			t.Errorf("in %q: got %v", workDir, err)
+		}
+		if hint := dray.AsError(err).Hint; !strings.Contains(hint, "host.roots in "+file) {
+			t.Errorf("in %q: the hint does not say where to allow it: %s", workDir, hint)
 		}
 	}
 	checkReadOnly(t, h.Environment(dir), dir)

@@ -427,10 +427,10 @@ func TestFetch_Limits(t *testing.T) {
 }
 
 func TestFetch_NoRoot(t *testing.T) {
-	w := newFixture(t, func(c *Config) { c.Root = "" })
+	w := newFixture(t, func(c *Config) { c.Root, c.ConfigFile = "", "/c.yaml" })
 	r, err := w.Fetch(t.Context(), w.box, Request{Paths: []string{"/tmp/x"}})
 	if e := dray.AsError(err); e == nil || e.Code != dray.CodeSyncRefused ||
-		!strings.Contains(e.Hint, "sandbox.root") || r.State != dray.SyncRefused {
+		!strings.Contains(e.Hint, "sandbox.root in /c.yaml") || r.State != dray.SyncRefused {
 		t.Errorf("got %+v, %+v", r, e)
 	}
 }

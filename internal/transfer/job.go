@@ -144,8 +144,8 @@ func (j *syncJob) prepare(dir string, findSources func()) error {
 func (j *syncJob) checkRootUsable() error {
 	if j.s.root == nil {
 		return dray.Errorf(dray.CodeSyncRefused, "there is no sandbox root to write files to").
-			WithHint("set sandbox.root in the configuration to a directory for these files alone, " +
-				"and restart the daemon")
+			WithHint("set sandbox.root in %s to a directory for these files alone, and run `dray stop`",
+				cmp.Or(j.s.cfg.ConfigFile, "the configuration"))
 	}
 	return j.s.verifyRoot()
 }

@@ -35,6 +35,8 @@ type Config struct {
 	// Record records which files of the sandbox root an invocation is about to change, before the
 	// first of them is changed. If it fails, none is. Nil records nothing.
 	Record func(ctx context.Context, invocation string, planned []dray.FileChange) error
+	// ConfigFile is the configuration file, for hints.
+	ConfigFile string
 	// HostRoots are directories of the host from which files may be pushed.
 	HostRoots []string
 	// Trusted reports whether a workspace folder is trusted, so that its files may be pushed; nil

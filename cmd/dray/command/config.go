@@ -77,10 +77,11 @@ func (a *app) runConfigCheck() error {
 	if _, err := devcontainerCLI(cfg); err != nil {
 		report.Warnings = append(report.Warnings, err.Error())
 	}
-	return a.printReport(report)
+	return a.printReport(report, cfg.FileToEdit())
 }
 
-func (a *app) printReport(report checkReport) error {
+// printReport prints a report; edit is the file that would be read if there were one.
+func (a *app) printReport(report checkReport, edit string) error {
 	if a.json {
 		return a.printJSON(report)
 	}
@@ -88,7 +89,7 @@ func (a *app) printReport(report checkReport) error {
 		fmt.Fprintln(a.err, "dray: warning: "+escapeLine(w))
 	}
 	s := section{text: "ok"}
-	s.add("file", cmp.Or(report.File, "none"))
+	s.add("file", cmp.Or(report.File, "none: there is no "+edit))
 	s.add("variables", strings.Join(report.Variables, ", "))
 	s.add("flags", strings.Join(report.Flags, ", "))
 	return writeSections(a.out, []section{s})

@@ -282,7 +282,7 @@ func (d *daemon) openEnvironments(cfg *config.Config, log *zap.Logger) error {
 	}
 	d.host = host.New(host.Config{
 		Roots: cfg.Host.Roots, Env: cfg.Host.Env, Homes: cfg.State.Homes(),
-		Commits: cfg.State.Commits(),
+		Commits: cfg.State.Commits(), ConfigFile: cfg.FileToEdit(),
 	}, d.pool)
 	state := string(cfg.State)
 	trust := trust.NewStore(state, cfg.Trust.Workspaces,
@@ -429,7 +429,7 @@ func (d *daemon) openTransfer(ctx context.Context, cfg *config.Config) (*transfe
 	s := cfg.Sandbox
 	return transfer.Open(ctx, transfer.Config{
 		Root: s.Root, Sources: s.Sources, Deny: s.Deny, Timeout: s.Timeout, Executable: s.Executable,
-		HostRoots: cfg.Host.Roots,
+		HostRoots: cfg.Host.Roots, ConfigFile: cfg.FileToEdit(),
 		Limits: dray.TreeLimits{
 			MaxFile: s.MaxFile, MaxTotal: s.MaxTotal, MaxFiles: s.MaxFiles, MaxDepth: s.MaxDepth,
 		},

@@ -177,7 +177,8 @@ func (d *doctor) checkConfig() {
 	if err := checkStart(d.cfg); err != nil {
 		d.invalid(err)
 	} else {
-		d.ok("configuration", "%s", cmp.Or(d.cfg.File, "no file, defaults and variables only"))
+		d.ok("configuration", "%s", cmp.Or(d.cfg.File,
+			"defaults and variables only: there is no "+d.cfg.FileToEdit()))
 	}
 	if d.cfg.CheckState() != nil {
 		return // reported with the configuration

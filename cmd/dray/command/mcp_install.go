@@ -190,10 +190,35 @@ func (a *app) warnOfVariables() {
 	names := slices.DeleteFunc(configVariables(os.Environ()), func(name string) bool {
 		return name == "DRAY_CONFIG" // it becomes a flag
 	})
-	if len(names) > 0 {
-		fmt.Fprintf(a.err, "dray: warning: the client may start dray without %s of this shell; put such "+
-			"settings into the configuration file\n", strings.Join(names, ", "))
+	if len(names) == 0 {
+		return
 	}
+	instead := "put such settings into the configuration file"
+	if cfg, err := a.load(); err == nil {
+		instead = fmt.Sprintf("set %s in %s instead", strings.Join(variableKeys(cfg), ", "),
+			escapeLine(cfg.FileToEdit()))
+	}
+	fmt.Fprintf(a.err, "dray: warning: the client may start dray without %s of this shell; %s\n",
+		strings.Join(names, ", "), instead)
+}
+
+// variableKeys returns the keys of a configuration that variables decide, with those of the docker
+// CLI if it selects no engine.
+func variableKeys(cfg *config.Config) []string {
+	var keys []string
+	for _, s := range cfg.Settings() {
+		if v := s.Origin.Variable; v != "" && v != "DRAY_STATE" {
+			keys = append(keys, s.Key)
+		}
+	}
+	if cfg.Engine == (config.Engine{}) {
+		for i, key := range []string{"engine.host", "engine.context"} {
+			if os.Getenv(engineVars()[i]) != "" {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
 }
 
 // project returns the workspace of the flag. Without one it is, if required, the workspace of the
