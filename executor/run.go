@@ -19,6 +19,8 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,7 +90,7 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Proces
 			out.stopped(context.Cause(ctx))
 			return out, nil // the result has the cause
 		}
-		return out, err
+		return out, hintAtShell(err, spec.Argv)
 	}
 	run := &run{
 		Options: opts, proc: proc, sink: sink, out: &out, terminal: spec.Terminal != nil,
@@ -106,6 +108,30 @@ func (r *Runner) Run(ctx context.Context, env dray.Environment, spec dray.Proces
 	}
 	out.warnIncomplete()
 	return out, err
+}
+
+// hintAtShell gives the error of a program that was not found another hint if its name is a command
+// line, or a command that only shells have.
+func hintAtShell(err error, argv []string) error {
+	if len(argv) == 0 || dray.CodeOf(err) != dray.CodeExecutableNotFound {
+		return err
+	}
+	name := argv[0]
+	const instead = "run sh -c LINE, or use the tool shell"
+	switch {
+	case strings.ContainsAny(name, " \t\n;&|<>$`"):
+		return dray.AsError(err).WithHint("no shell reads this: pass each argument by itself, or %s",
+			instead)
+	case slices.Contains(shellCommands, name):
+		return dray.AsError(err).WithHint("only shells and their sessions have %s: %s", name, instead)
+	default:
+		return err
+	}
+}
+
+// shellCommands are commands of shells that programs cannot replace.
+var shellCommands = []string{
+	"alias", "cd", "eval", "exec", "exit", "export", "set", "source", "umask", "unset",
 }
 
 // run is a process between its start and its end.
