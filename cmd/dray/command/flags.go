@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -326,6 +327,15 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	err := usagef("unexpected argument %q: %s takes no arguments", args[0], cmd.CommandPath())
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return err.WithHint("did you mean %s %s?", cmd.CommandPath(), strings.Join(near, ", "))
+	}
+	return err
+}
+
+// noArgsBySession is noArgs for a command that is often given a session as an argument.
+func noArgsBySession(cmd *cobra.Command, args []string) error {
+	err := noArgs(cmd, args)
+	if usage, ok := errors.AsType[usageError](err); ok && len(args) == 1 {
+		return usage.WithHint("name a session with --session %s", lexical.ShellWord(args[0]))
 	}
 	return err
 }

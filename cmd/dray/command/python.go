@@ -415,7 +415,7 @@ func (a *app) pythonOperation(name, short, long string, text func(pythonOutput) 
 ) *cobra.Command {
 	var flags pythonFlags
 	cmd := &cobra.Command{
-		Use: name, Short: short, Long: long, Args: noArgs,
+		Use: name, Short: short, Long: long, Args: noArgsBySession,
 		Example: "  dray python " + name + "\n  dray python " + name + " --session reports",
 	}
 	flags.addPlace(cmd)

@@ -93,7 +93,7 @@ func newPs(a *app) *cobra.Command {
 		Long: `ps lists the calls that run, wait for a slot (queued) or wait for an approval
 (see dray approvals), with --session those of a session. For calls that have ended see
 dray audit list. ps does not start a daemon: if none is running, it exits with 3.`,
-		Args: noArgs,
+		Args: noArgsBySession,
 	}, func(ctx context.Context, c *client.Client, _ []string) error {
 		calls, err := c.Active(ctx, session)
 		if err != nil {
