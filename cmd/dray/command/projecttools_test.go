@@ -1,11 +1,14 @@
 package command
 
 import (
+	"bytes"
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/internal/client"
 	"github.com/dray-dev/dray/internal/devcontainer/trust"
 	"github.com/dray-dev/dray/internal/tool"
 )
@@ -42,5 +45,26 @@ func TestProjectTools_ChangedWhileQueued(t *testing.T) {
 	file = &trust.ToolsFile{Workspace: "/w", Text: []byte(text)}
 	if again, err := p.get(t.Context(), "/w", "check"); err != nil || again.Workspace != "/w" {
 		t.Errorf("the tool with the same declaration: %v", err)
+	}
+}
+
+// Why the tools of a project cannot be called is said once, in full, and not in each row (RT-15).
+func TestProjectToolsReasonOnce(t *testing.T) {
+	const reason = "the configuration of /w is not trusted: trust it with `dray workspace trust /w`"
+	var page client.Tools
+	for _, name := range []string{"check", "deploy"} {
+		page.Items = append(page.Items, client.Tool{
+			Name: name, State: "discovered", Reason: reason, Workspace: "/w",
+		})
+	}
+	var out, stderr bytes.Buffer
+	if err := (&app{out: &out, err: &stderr}).printTools(page); err != nil {
+		t.Fatal(err)
+	}
+	if want := "dray: warning: " + reason + "\n"; stderr.String() != want {
+		t.Errorf("stderr: %s, want %s", stderr.String(), want)
+	}
+	if strings.Contains(out.String(), "trust") || strings.Count(out.String(), "discovered") != 2 {
+		t.Errorf("the table is\n%s", out.String())
 	}
 }

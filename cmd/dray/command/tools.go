@@ -181,11 +181,16 @@ func (a *app) printLint(report lintReport) error {
 
 func (a *app) printTools(page client.Tools) error {
 	t := a.table("NAME", "STATE", "RUNS", "DESCRIPTION")
+	warnings := slices.Clone(page.Warnings)
 	for _, tool := range page.Items {
 		t.add(tool.Name, tool.State, cmp.Or(tool.Workspace, runsIn(tool)),
-			cmp.Or(firstSentence(tool.Description), tool.Reason))
+			cmp.Or(firstSentence(tool.Description), "-"))
+		// all tools of a project have the same reason, which is too long for a cell
+		if tool.Reason != "" && tool.Description == "" && !slices.Contains(warnings, tool.Reason) {
+			warnings = append(warnings, tool.Reason)
+		}
 	}
-	for _, warning := range page.Warnings {
+	for _, warning := range warnings {
 		text := strings.ReplaceAll(escapeText(warning), "\n", "\n  ")
 		fmt.Fprintln(a.err, "dray: warning: "+text)
 	}
