@@ -376,7 +376,7 @@ func noSocketError(cfg *config.Config) error {
 }
 
 // noDaemonError says that no daemon uses the state directory.
-func noDaemonError(cfg *config.Config) error {
+func noDaemonError(cfg *config.Config) *dray.Error {
 	return dray.Errorf(dray.CodeNotFound, "%w for %s", client.ErrNoDaemon, cfg.State).
 		WithHint("commands such as dray exec start one, and so does dray serve")
 }

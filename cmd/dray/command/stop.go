@@ -98,7 +98,8 @@ type daemonProcess struct{ pid, pidfd int }
 func openDaemonProcess(cfg *config.Config) (*daemonProcess, error) {
 	lock := filepath.Join(string(cfg.State), daemonLock)
 	if held, err := locked(lock); err != nil || !held {
-		return nil, errors.Join(err, noDaemonError(cfg))
+		return nil, errors.Join(err, noDaemonError(cfg).
+			WithHint("there is nothing to stop: the next command, such as dray exec, starts one"))
 	}
 	pid, err := holderPID(lock)
 	if err != nil {
