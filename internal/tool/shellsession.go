@@ -40,8 +40,8 @@ type shellState struct {
 }
 
 const (
-	// maxPrelude bounds the text that restores variables and functions. With the rest of the script
-	// it is one argument, for which the kernel accepts 128 KiB.
+	// maxPrelude bounds the text that restores variables and the functions of all shells. With the
+	// rest of the script it is one argument, for which the kernel accepts 128 KiB.
 	maxPrelude = 120 << 10
 	// maxVariable bounds a variable, for the same reason.
 	maxVariable = 120 << 10
@@ -97,6 +97,9 @@ func (s *shellState) restore(shell string, callEnv map[string]string) (map[strin
 		case identifier.MatchString(name):
 			from := fmt.Sprintf("%s%d", variablePrefix, i)
 			env[from] = s.set[name]
+			if name == "UID" || name == "EUID" { // some shells refuse to assign even the same value
+				fmt.Fprintf(&b, "[ \"${%s-}\" = \"$%s\" ] && export %s || ", name, from, name)
+			}
 			fmt.Fprintf(&b, "export %s=\"$%s\"; unset -v %s\n", name, from, from)
 		default: // such as a function that bash exported
 			env[name] = s.set[name]
@@ -130,7 +133,10 @@ func (s *shellState) next(saved []byte, shell string, callEnv map[string]string,
 	if n.functions == nil {
 		n.functions = map[string]string{}
 	}
-	n.functions[shell] = functions
+	delete(n.functions, shell)
+	if functions != "" {
+		n.functions[shell] = functions
+	}
 	for name, value := range last {
 		before, had := first[name]
 		_, ofCall := callEnv[name]
@@ -142,7 +148,8 @@ func (s *shellState) next(saved []byte, shell string, callEnv map[string]string,
 		case refuses(name):
 			refused = append(refused, name)
 		case len(name)+len(value) > maxVariable:
-			return nil, nil, fmt.Errorf("the variable %s is larger than %d KiB", name, maxVariable>>10)
+			return nil, nil, fmt.Errorf("the variable %.64q is larger than %d KiB", name,
+				maxVariable>>10)
 		default:
 			n.set[name] = value
 		}
@@ -157,7 +164,12 @@ func (s *shellState) next(saved []byte, shell string, callEnv map[string]string,
 			n.unset[name] = true
 		}
 	}
-	if _, prelude := n.restore(shell, nil); len(prelude) > maxPrelude {
+	_, prelude := n.restore("", nil) // shell is never empty
+	size := len(prelude)
+	for other, text := range n.functions { // a shell has many spellings, each with its functions
+		size += len(other) + len(text)
+	}
+	if size > maxPrelude {
 		return nil, nil, fmt.Errorf("its variables and functions are larger than %d KiB",
 			maxPrelude>>10)
 	}
@@ -194,6 +206,9 @@ func parseState(saved []byte) (cwd string, first, last map[string]string, functi
 	return parts[0], first, last, rest[0], true
 }
 
+// ownVariables are those that each shell sets anew. bash refuses assignments to the last three.
+var ownVariables = []string{"PWD", "_", "SHLVL", "SHELLOPTS", "BASHOPTS", "PPID"}
+
 // cutEnviron returns the variables up to an empty part, without those that each shell and each call
 // sets anew.
 func cutEnviron(parts []string) (vars map[string]string, rest []string, ok bool) {
@@ -204,7 +219,7 @@ func cutEnviron(parts []string) (vars map[string]string, rest []string, ok bool)
 	vars = map[string]string{}
 	for _, kv := range parts[:end] {
 		name, value, ok := strings.Cut(kv, "=")
-		if ok && name != "" && name != "PWD" && name != "_" && name != "SHLVL" &&
+		if ok && name != "" && !slices.Contains(ownVariables, name) &&
 			!strings.HasPrefix(name, "DRAY_") {
 			vars[name] = value
 		}
@@ -332,6 +347,6 @@ func sessionError(err error, name, dir string) error {
 	if code := dray.CodeOf(err); code != dray.CodeBadCwd && code != dray.CodeDenied {
 		return err
 	}
-	return dray.AsError(err).WithHint("the session %s is in %s: set cwd to a directory that calls "+
+	return dray.AsError(err).WithHint("the session %s is in %q: set cwd to a directory that calls "+
 		"may use; the session continues there", name, dir)
 }

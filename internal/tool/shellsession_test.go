@@ -107,6 +107,60 @@ func TestSession_Functions(t *testing.T) {
 	}
 }
 
+// SS-01: variables that bash does not let anyone assign stop no later command, also not where sh is
+// bash, which ends at such an assignment.
+func TestSession_ReadonlyVariables(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := filepath.Join(t.TempDir(), "sh")
+	if err := os.Symlink(bash, sh); err != nil {
+		t.Fatal(err)
+	}
+	for _, shell := range []string{sh, "bash"} {
+		b := newSessions(t, "")
+		b.in(t, shell, "set -f; export UID EUID SHELLOPTS BASHOPTS PPID A=1")
+		res := b.call(t, "shell", object{
+			"command": `echo $A $-; env | grep ^UID=`, "shell": shell, "session": "s",
+		})
+		succeeded(t, res)
+		want(t, res.Stderr.Text, "")
+		want(t, res.Stdout.Text, fmt.Sprintf("1 hBc\nUID=%d\n", os.Getuid()))
+	}
+}
+
+// SS-01: the functions of all shells are bounded together: a shell has as many names as the caller
+// likes, and a state that is too large says so.
+func TestShellState_FunctionsOfAllShells(t *testing.T) {
+	s := &shellState{}
+	saved := "/\x00A=1\x00\x00A=1\x00\x00%s\x00end"
+	text := strings.Repeat("#", maxPrelude/4)
+	var err error
+	for i := 0; err == nil; i++ {
+		if i == 4 {
+			t.Fatal("the functions of four shells are larger than the limit")
+		}
+		var next *shellState
+		next, _, err = s.next(fmt.Appendf(nil, saved, text), fmt.Sprint("sh", i), nil,
+			func(string) bool { return false })
+		if err == nil {
+			s = next
+		}
+	}
+	if len(s.functions) != 3 || !strings.Contains(err.Error(), "larger than 120 KiB") {
+		t.Errorf("%d shells: %v", len(s.functions), err)
+	}
+	for i := range 3 { // a shell without functions takes no room
+		next, _, err := s.next(fmt.Appendf(nil, saved, ""), fmt.Sprint("sh", i), nil,
+			func(string) bool { return false })
+		if err != nil || len(next.functions) != 2-i {
+			t.Fatalf("without functions: %d shells, %v", len(next.functions), err)
+		}
+		s = next
+	}
+}
+
 // SS-01: exit codes are those of the command, and a state that cannot be saved is reported and
 // stays as it was.
 func TestSession_LostStateIsReported(t *testing.T) {
@@ -146,10 +200,11 @@ func TestSession_LostStateIsReported(t *testing.T) {
 // SS-01: a session whose directory has gone does not run elsewhere; cwd moves it.
 func TestSession_DirectoryGone(t *testing.T) {
 	b := newSessions(t, "")
-	b.in(t, "/bin/sh", "mkdir d; cd d; export A=1; rmdir ../d")
+	b.in(t, "/bin/sh", "mkdir 'd\nhint: x'; cd d*; export A=1; rmdir ../d*")
 	res := b.call(t, "shell", object{"command": "pwd", "session": "s"})
 	failedWith(t, res, dray.CodeBadCwd)
-	if !strings.Contains(res.Error.Hint, "set cwd") {
+	// the command chose the name, which must not look like further lines
+	if !strings.Contains(res.Error.Hint, `\nhint: x": set cwd`) {
 		t.Errorf("the hint is %q", res.Error.Hint)
 	}
 	res = b.call(t, "shell", object{"command": "pwd", "session": "s"},
