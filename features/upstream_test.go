@@ -56,7 +56,8 @@ func TestUpstreamServers(t *testing.T) {
 }
 
 // A server in a container starts in a call, after its record and after policy has decided: neither
-// an explanation nor a denied call brings up its container (MC-06, SE-04, AU-01).
+// an explanation nor a denied call brings up its container, nor the call of a tool that was disabled
+// before its server has ever started (MC-06, SE-04, AU-01, RT-06).
 func TestUpstreamServerStartsInCall(t *testing.T) {
 	t.Parallel()
 	needsEngine(t)
@@ -84,6 +85,15 @@ func TestUpstreamServerStartsInCall(t *testing.T) {
 	noContainer("an explanation")
 	callHostile(t, d, root, "good", "t1", "denied", "denied")
 	noContainer("a denied call")
+	d.dray(t.Context(), strings.NewReader(""), "tools", "disable", "good__t0")
+	refused, err := d.call(t.Context(), "", map[string]any{
+		"tool": "good__t0", "workspace": root, "input": map[string]any{},
+	})
+	if err != nil || refused.at("/code") != "denied" {
+		t.Errorf("a call of a disabled tool: %.500s, %v", refused.raw, err)
+	}
+	noContainer("a call of a disabled tool")
+	d.dray(t.Context(), strings.NewReader(""), "tools", "enable", "good__t0")
 	callHostile(t, d, root, "good", "nothing", "invalid", "unknown_tool")
 	callHostile(t, d, root, "good", "t0", "exited", "")
 }

@@ -199,6 +199,19 @@ func (h *tools) find(r *http.Request) (from Tools, t *dray.Tool, err error) {
 	return declared, t, err
 }
 
+// findUnlisted returns a tool of an MCP server that has not started yet, so that its state can be
+// set before. It fails with unknown if the name is not one of such a server.
+func (h *tools) findUnlisted(r *http.Request, unknown error) (Tools, *dray.Tool, error) {
+	configured := h.server.current.Load()
+	if find := configured.Intake.UpstreamTools; find != nil {
+		t, ok, _ := find(r.Context(), r.PathValue("name")) // a disabled tool comes with an error
+		if ok && t != nil {
+			return configured.Tools, t, nil
+		}
+	}
+	return nil, nil, unknown
+}
+
 // setState returns the handler that enables or disables a tool.
 func (h *tools) setState(state tool.State) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -207,6 +220,9 @@ func (h *tools) setState(state tool.State) handler {
 			return err
 		}
 		from, t, err := h.find(r)
+		if dray.CodeOf(err) == dray.CodeUnknownTool {
+			from, t, err = h.findUnlisted(r, err)
+		}
 		if err == nil {
 			err = from.SetState(r.Context(), caller, t.Name, state)
 		}

@@ -46,14 +46,16 @@ func (r *Registry) AddUpstream(t dray.Tool, call UpstreamFunc) error {
 }
 
 // UnlistedUpstream returns a tool as AddUpstream does, and does not register it: its server has not
-// said yet whether it has this tool. It fails with unknown_tool for an invalid name.
-func (r *Registry) UnlistedUpstream(t dray.Tool, call UpstreamFunc) (*dray.Tool, error) {
+// said yet whether it has this tool. It fails with unknown_tool for an invalid name, and with denied
+// and the tool if that is disabled: the state of a tool remains when its server is not known.
+func (r *Registry) UnlistedUpstream(ctx context.Context, t dray.Tool, call UpstreamFunc,
+) (*dray.Tool, error) {
 	d, found := r.upstream(t, call)
 	if len(found) > 0 {
 		return nil, dray.Errorf(dray.CodeUnknownTool, "unknown tool %q", t.Name).
 			WithHint("dray tools lists all tools")
 	}
-	return r.activeTool(d), nil
+	return r.activeTool(d), r.check(ctx, t.Name)
 }
 
 func (r *Registry) upstream(t dray.Tool, call UpstreamFunc) (*definition, []Violation) {
@@ -146,9 +148,10 @@ type upstreamEnvironment struct {
 	run       *upstreamRun // nil before Start
 }
 
-// Start returns the call as a process. The server gets it when its stdout is read.
+// Start returns the call as a process. The server gets it when its stdout is read. Only Stop ends
+// it: with the context of the call it would end before the caller has seen why, as if by itself.
 func (e *upstreamEnvironment) Start(ctx context.Context, _ dray.ProcessSpec) (dray.Process, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	e.run = &upstreamRun{cancel: cancel}
 	e.run.do = sync.OnceFunc(func() {
 		e.run.reply, e.run.err = e.do(ctx, e.arguments)

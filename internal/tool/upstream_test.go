@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dray-dev/dray"
+	"github.com/dray-dev/dray/executor"
 )
 
 // A tool of an MCP server with an invalid name or schema is left out. A schema of an older draft is
@@ -46,6 +47,34 @@ func TestAddUpstream(t *testing.T) {
 	for input, ok := range map[string]bool{`{"n":1}`: true, `{"n":"1"}`: false, `{"m":1}`: false} {
 		if err := added.CheckInput(json.RawMessage(input)); (err == nil) != ok {
 			t.Errorf("%s: %v", input, err)
+		}
+	}
+}
+
+// A call that is cancelled is never reported as failed by its server, whichever of the two is
+// noticed first (MC-06, CA-03).
+func TestUpstream_Cancelled(t *testing.T) {
+	b := newFixture(t)
+	var cancel context.CancelCauseFunc
+	err := b.tools.AddUpstream(dray.Tool{Name: "s__t"}, func(ctx context.Context, _ json.RawMessage,
+	) (UpstreamReply, error) {
+		cancel(executor.ErrCancelled)
+		<-ctx.Done()
+		return UpstreamReply{}, context.Cause(ctx)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		var ctx context.Context
+		ctx, cancel = context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		res, err := b.exec.Execute(ctx, dray.Call{
+			Invocation:  dray.Invocation{ID: "c", Tool: "s__t", Input: json.RawMessage("{}")},
+			Environment: b.env,
+		}, dray.Discard)
+		if err != nil || res.Reason != dray.ReasonCancelled {
+			t.Fatalf("%+v, %v", res, err)
 		}
 	}
 }

@@ -257,11 +257,10 @@ func (d *daemon) upstreamTool(ctx context.Context, name string) (t *dray.Tool, o
 		t, err = registry.Get(ctx, name)
 		return t, true, err
 	}
-	t, err = registry.UnlistedUpstream(s.tool(upstream.Tool{Name: own}), func(ctx context.Context,
-		arguments json.RawMessage,
-	) (tool.UpstreamReply, error) {
+	call := func(ctx context.Context, arguments json.RawMessage) (tool.UpstreamReply, error) {
 		return d.callUnlisted(ctx, s, own, arguments)
-	})
+	}
+	t, err = registry.UnlistedUpstream(ctx, s.tool(upstream.Tool{Name: own}), call)
 	return t, true, err
 }
 
