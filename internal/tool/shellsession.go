@@ -47,6 +47,8 @@ const (
 	maxVariable = 120 << 10
 	// maxSessionPath bounds the working directory (PATH_MAX).
 	maxSessionPath = 4096
+	// maxRefusedNames bounds the names of refused variables in a report.
+	maxRefusedNames = 32
 	// variablePrefix begins the variables in which the values come. The prelude gives them their own
 	// names, after remoteEnv and the probe of the shell have set theirs.
 	variablePrefix = "DRAY_SESSION_VALUE_"
@@ -322,12 +324,28 @@ func (s *shellSession) update(report *dray.SessionReport, saved []byte, shell st
 			err.Error()+"; the next command starts with those before it")
 	case len(refused) > 0:
 		losses = append(losses, "these variables were not saved, because no call may set them on the "+
-			"host: "+strings.Join(refused, ", "))
+			"host: "+listRefused(refused))
 	}
 	if err == nil {
 		s.state = *next
 	}
 	report.Lost = strings.Join(losses, "; ")
+}
+
+// listRefused returns the names of variables for a report. The command chose them, so one that is
+// long or could look like something else is quoted.
+func listRefused(names []string) string {
+	var shown []string
+	for _, name := range names[:min(len(names), maxRefusedNames)] {
+		if quoted := fmt.Sprintf("%.64q", name); quoted != `"`+name+`"` {
+			name = quoted
+		}
+		shown = append(shown, name)
+	}
+	if more := len(names) - len(shown); more > 0 {
+		shown = append(shown, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(shown, ", ")
 }
 
 // withSession adds the report of a session to a result. What was lost is a warning too.

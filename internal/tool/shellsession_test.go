@@ -227,6 +227,21 @@ func TestSession_RefusedVariables(t *testing.T) {
 	if !strings.HasPrefix(got, "none 1 home ") || strings.Contains(got, "/evil") {
 		t.Errorf("the variables are %q", got)
 	}
+	// a forged state with names that look like further lines, and with many
+	for i, suffix := range []string{`: "LD_\r\nnote: x"`, ", and 68 more"} {
+		forged := []string{
+			`printf 'LD_\r\nnote: x=1\000'`, `for i in $(seq 100); do printf 'LD_%s=1\000' $i; done`,
+		}[i]
+		res := b.call(t, "shell", object{
+			"command": `{ printf '/\000\000'; ` + forged +
+				`; printf '\000\000end'; } >"$DRAY_RESULTS/.dray-session"; trap - EXIT`, "session": "forged",
+		})
+		succeeded(t, res)
+		if lost := res.Metadata.Session.Lost; !strings.HasSuffix(lost, suffix) || len(lost) > 1000 {
+			t.Errorf("lost is %q", lost)
+		}
+		b.openSessions(t, "")
+	}
 }
 
 // SS-01: variables of a call do not become those of the session.
