@@ -208,7 +208,8 @@ func (l *loader) withEntry(v value, e entryEnvVar) value {
 	return v.withMember(name, one)
 }
 
-// withValue returns a copy of the object with the value of a key, which may be one of a block in it.
+// withValue returns a copy of the object with the value of a key, which may be one of a block in
+// it.
 func (v value) withValue(key string, val value) value {
 	outer, inner, isInBlock := strings.Cut(key, ".")
 	if !isInBlock {

@@ -273,7 +273,8 @@ func TestVariables(t *testing.T) {
 		{
 			"the budget of a new plan",
 			source{env: []string{"DRAY_ROUTING_PLANS_P1_BUDGET_CALLS=3"}},
-			func(c *config.Config) any { return c.Routing.Plans["p1"].Budget }, config.Budget{Calls: 3},
+			func(c *config.Config) any { return c.Routing.Plans["p1"].Budget },
+			config.Budget{Calls: 3},
 		},
 		{
 			"a variable of local_env keeps its case",

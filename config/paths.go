@@ -42,7 +42,8 @@ func (l *loader) configFile() (string, []byte) {
 	return "", nil
 }
 
-// FileToEdit returns the configuration file that was read, or else the one that is looked for first.
+// FileToEdit returns the configuration file that was read, or else the one that is looked for
+// first.
 func (c *Config) FileToEdit() string {
 	if c.File != "" {
 		return c.File

@@ -74,8 +74,8 @@ type valueKind struct {
 	blockKeys settingDefs
 }
 
-// entryMembers returns the keys of each entry that have a variable, and those of its blocks, such as
-// budget.calls.
+// entryMembers returns the keys of each entry that have a variable, and those of its blocks, such
+// as budget.calls.
 func (k valueKind) entryMembers() settingDefs {
 	var all settingDefs
 	for _, member := range k.entryKeys {

@@ -56,8 +56,8 @@ func TestUpstreamServers(t *testing.T) {
 }
 
 // A server in a container starts in a call, after its record and after policy has decided: neither
-// an explanation nor a denied call brings up its container, nor the call of a tool that was disabled
-// before its server has ever started (MC-06, SE-04, AU-01, RT-06).
+// an explanation nor a denied call brings up its container, nor the call of a tool that was
+// disabled before its server has ever started (MC-06, SE-04, AU-01, RT-06).
 func TestUpstreamServerStartsInCall(t *testing.T) {
 	t.Parallel()
 	needsEngine(t)

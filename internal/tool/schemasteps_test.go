@@ -71,7 +71,7 @@ func TestStepsOfValidationAreBounded(t *testing.T) {
 // The schemas of the built-in tools need no count of steps, which takes time in each call.
 func TestBuiltinSchemasAreNotCostly(t *testing.T) {
 	for name, tool := range registry(t).tools {
-		schema := json.RawMessage(tool.InputSchema)
+		schema := tool.InputSchema
 		s, err := compileSchema(&schema)
 		if err != nil {
 			t.Fatal(err)

@@ -46,8 +46,9 @@ func (r *Registry) AddUpstream(t dray.Tool, call UpstreamFunc) error {
 }
 
 // UnlistedUpstream returns a tool as AddUpstream does, and does not register it: its server has not
-// said yet whether it has this tool. It fails with unknown_tool for an invalid name, and with denied
-// and the tool if that is disabled: the state of a tool remains when its server is not known.
+// said yet whether it has this tool. It fails with unknown_tool for an invalid name, and with
+// denied and the tool if that is disabled: the state of a tool remains when its server is not
+// known.
 func (r *Registry) UnlistedUpstream(ctx context.Context, t dray.Tool, call UpstreamFunc,
 ) (*dray.Tool, error) {
 	d, found := r.upstream(t, call)

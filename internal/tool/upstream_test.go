@@ -68,11 +68,11 @@ func TestUpstream_Cancelled(t *testing.T) {
 	for range 200 {
 		var ctx context.Context
 		ctx, cancel = context.WithCancelCause(t.Context())
-		defer cancel(nil)
 		res, err := b.exec.Execute(ctx, dray.Call{
 			Invocation:  dray.Invocation{ID: "c", Tool: "s__t", Input: json.RawMessage("{}")},
 			Environment: b.env,
 		}, dray.Discard)
+		cancel(nil)
 		if err != nil || res.Reason != dray.ReasonCancelled {
 			t.Fatalf("%+v, %v", res, err)
 		}

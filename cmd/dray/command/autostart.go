@@ -450,9 +450,9 @@ func (a *app) warnConfig(own, daemon string) {
 	if given != "" {
 		given = ", which has " + given
 	}
-	fmt.Fprintf(a.err, "dray: warning: the daemon that runs was started with other flags or variables "+
-		"than this command%s; run `dray stop`, and the next command starts one with this configuration\n",
-		given)
+	fmt.Fprintf(a.err, "dray: warning: the daemon that runs was started with other flags or "+
+		"variables than this command%s; run `dray stop`, and the next command starts one with this "+
+		"configuration\n", given)
 }
 
 // configSources names the flag and the variables that configure this command, or returns "".

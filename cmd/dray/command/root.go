@@ -72,8 +72,8 @@ func execute(ctx context.Context, args []string, a *app) int {
 	return exitCode(err)
 }
 
-// asksForJSON reports whether --json is among the flags of a command line. Flags are read only up to
-// the first one that is invalid.
+// asksForJSON reports whether --json is among the flags of a command line. Flags are read only up
+// to the first one that is invalid.
 func asksForJSON(cmd *cobra.Command, args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
