@@ -54,12 +54,17 @@ func (c *Config) Digest() string {
 func (c *Config) SourceDigest() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q\n", c.FileToEdit())
-	for _, s := range c.Settings() {
-		if v := s.Origin.Variable; v != "" && v != "DRAY_STATE" {
-			fmt.Fprintf(h, "%q %q\n", s.Key, fmt.Sprint(s.Value))
-		}
+	for _, s := range c.FromVariables() {
+		fmt.Fprintf(h, "%q %q\n", s.Key, fmt.Sprint(s.Value))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// FromVariables returns the settings that variables decide, without the state directory.
+func (c *Config) FromVariables() []Setting {
+	return slices.DeleteFunc(c.Settings(), func(s Setting) bool {
+		return s.Origin.Variable == "" || s.Origin.Variable == "DRAY_STATE"
+	})
 }
 
 // fieldOf returns the field of a key: Limits.MaxTimeout for limits.max_timeout.

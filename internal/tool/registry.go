@@ -67,6 +67,11 @@ func (r *Registry) AddCommand(t dray.Tool, c Command) error {
 		t.Workspace = r.project.folder
 	}
 	d, found := r.command(t, c)
+	return r.register(d, found)
+}
+
+// register adds a tool, unless something is wrong with it or its name.
+func (r *Registry) register(d *definition, found []Violation) error {
 	if problem := r.nameProblem(d.Name); problem != "" {
 		found = append(found, Violation{"name", problem, "choose another name"})
 	}

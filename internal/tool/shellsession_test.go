@@ -151,7 +151,7 @@ func TestShellState_FunctionsOfAllShells(t *testing.T) {
 	if len(s.functions) != 3 || !strings.Contains(err.Error(), "larger than 120 KiB") {
 		t.Errorf("%d shells: %v", len(s.functions), err)
 	}
-	for i := range 3 { // a shell without functions takes no room
+	for i := range 3 { // a shell without functions counts nothing
 		next, _, err := s.next(fmt.Appendf(nil, saved, ""), fmt.Sprint("sh", i), nil,
 			func(string) bool { return false })
 		if err != nil || len(next.functions) != 2-i {

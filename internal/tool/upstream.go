@@ -35,14 +35,7 @@ type UpstreamFunc func(ctx context.Context, arguments json.RawMessage) (Upstream
 // an [*InvalidError] for an invalid name or schema.
 func (r *Registry) AddUpstream(t dray.Tool, call UpstreamFunc) error {
 	d, found := r.upstream(t, call)
-	if problem := r.nameProblem(t.Name); problem != "" {
-		found = append(found, Violation{"name", problem, "rename it"})
-	}
-	if len(found) > 0 {
-		return &InvalidError{t.Name, found}
-	}
-	r.add(d)
-	return nil
+	return r.register(d, found)
 }
 
 // UnlistedUpstream returns a tool as AddUpstream does, and does not register it: its server has not

@@ -206,10 +206,8 @@ func (a *app) warnOfVariables() {
 // CLI if it selects no engine.
 func variableKeys(cfg *config.Config) []string {
 	var keys []string
-	for _, s := range cfg.Settings() {
-		if v := s.Origin.Variable; v != "" && v != "DRAY_STATE" {
-			keys = append(keys, s.Key)
-		}
+	for _, s := range cfg.FromVariables() {
+		keys = append(keys, s.Key)
 	}
 	if cfg.Engine == (config.Engine{}) {
 		for i, key := range []string{"engine.host", "engine.context"} {
